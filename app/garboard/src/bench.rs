@@ -173,12 +173,23 @@ impl State {
     }
 }
 
-/// What is known of what lies behind the socket.
+/// What is known of what lies behind the sockets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Behind {
-    pub(crate) array: Option<ArrayView>,
+    /// Each once.
+    pub(crate) arrays: Vec<ArrayView>,
+    /// By socket; none when no engine is known.
+    pub(crate) exports: Vec<Served>,
     pub(crate) drives: Vec<DriveView>,
     pub(crate) model: Option<Model>,
+}
+
+/// An export of the engine.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) export: String,
+    /// The name of the array that its volume lies on.
+    pub(crate) array: String,
 }
 
 /// One measurement to be made.

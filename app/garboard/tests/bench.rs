@@ -559,6 +559,44 @@ fn several_exports_are_loaded_at_once() {
 }
 
 #[test]
+fn exports_of_several_arrays_have_the_sum_of_their_theories() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "paced:kioxia-cm7,scale=1/100,size=64MiB", 1);
+    for name in ["m0", "m1"] {
+        let spec = "paced:kioxia-cm7,scale=1/200,size=64MiB";
+        engine.json(&["drive", "add", spec, "--name", name]);
+    }
+    let mirror = ["--level", "1", "--drives", "m0,m1"];
+    engine.json(&[&["array", "create", "b", "--yes"][..], &mirror[..]].concat());
+    engine.json(&["volume", "create", "w", "--array", "b", "--size", "16MiB"]);
+    engine.json(&["export", "vhost", "w", "--name", "f"]);
+    let one = ["--seconds", "0.3", "--jobs", "1", "--depth", "1"];
+    let reads = ["--workloads", "random_read"];
+    let report = engine.json(&[&["bench", "e0", "f"][..], &one[..], &reads[..]].concat());
+    let point = &points(&report)[0];
+    let theory = &point["theoretical"];
+    let sum = 1e6 / 7500.0 + 1e6 / 15_000.0;
+    let value = theory["value"].as_f64().expect("a theory");
+    assert!((value - sum).abs() < 0.1, "{theory}");
+    assert_eq!(
+        theory["formula"],
+        "sum of 2 arrays: requests in flight/time of one on idle drives"
+    );
+    says(&report, "which have no drive in common");
+    says(&report, "array b: drives are paced as kioxia-cm7 at 1/200");
+    assert!(report["drive_model"].is_null(), "they are not alike");
+    let devices = point["devices"].as_array().expect("both");
+    let names = ["export e0", "export f"];
+    for ((device, name), least) in devices.iter().zip(names).zip([7500.0, 15_000.0]) {
+        assert_eq!(device["device"], name);
+        let p50 = device["latency_us_p50"].as_f64().expect("a number");
+        assert!(p50 >= least, "{device}");
+    }
+    let (table, _) = engine.says(&[&["bench", "e0", "f"][..], &one[..], &reads[..]].concat());
+    assert!(table.contains("random_read 1x1: export f: "), "{table}");
+}
+
+#[test]
 fn an_array_is_measured_degraded_and_while_it_is_filled() {
     let folder = tempfile::tempdir().expect("a folder");
     // The member takes seconds to be filled.

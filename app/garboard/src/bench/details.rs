@@ -40,6 +40,15 @@ pub(crate) fn details(point: &PointReport) -> Vec<String> {
             amount(most, "IOPS"),
         ));
     }
+    for device in point.devices.iter().flatten() {
+        lines.push(format!(
+            "{name}: {}: {}, p50 {}, p99 {}",
+            device.device,
+            figure(point, &device.measured),
+            micros(device.measured.latency_us_p50),
+            micros(device.measured.latency_us_p99),
+        ));
+    }
     if let Some(Efficiency::Unsure) = point.efficiency() {
         lines.push(format!(
             "{name}: rates may be off by {:.0} %, as few requests were answered for those in \
@@ -68,7 +77,8 @@ pub(crate) fn details(point: &PointReport) -> Vec<String> {
 /// How bursts went.
 fn bursts(point: &PointReport) -> Option<String> {
     let bursts = point.bursts.as_ref()?;
-    let several = point.drives.as_ref().is_some_and(|drives| drives.len() > 1);
+    let drives = point.drives.as_ref().map_or(1, Vec::len);
+    let several = drives > 1 || point.devices.is_some();
     Some(format!(
         "{} bursts; first job done after {}, last after {} (p50; {} at the most): {} and {}{}",
         bursts.count,
@@ -77,11 +87,7 @@ fn bursts(point: &PointReport) -> Option<String> {
         micros(bursts.last_done_us_max),
         amount(bursts.first_done_bytes_per_second, "B/s"),
         amount(bursts.last_done_bytes_per_second, "B/s"),
-        if several {
-            " of all drives together"
-        } else {
-            ""
-        },
+        if several { ", of all together" } else { "" },
     ))
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use control::view::ArrayView;
 use control::{Answer, EngineError, ErrorKind};
 use units::{Clock, MonotonicClock, bytes_u64};
 
@@ -13,7 +14,7 @@ use super::load::{self, Limit, Measured, Run, Target};
 use super::pairs::{Against, Pair};
 use super::pattern::{Order, With};
 use super::rate::{Asked, AtRate, Rate};
-use super::report::Figures;
+use super::report::{DeviceRate, Figures};
 use super::theory::Basis;
 use super::verify::Book;
 use super::workloads::{MIB, work};
@@ -101,7 +102,10 @@ fn of_io(socket: &Path, error: &io::Error) -> EngineError {
 
 struct Bench<'a> {
     wishes: &'a Wishes,
-    basis: Option<Basis>,
+    /// By array, with how many of the devices are on it; empty when there is no theory.
+    bases: Vec<(Basis, usize)>,
+    /// What the devices are called, by socket.
+    names: Vec<String>,
     report: Report,
     stripe: u64,
     can_flush: bool,
@@ -129,7 +133,8 @@ impl<'a> Bench<'a> {
         };
         let mut bench = Bench {
             wishes,
-            basis: None,
+            bases: Vec::new(),
+            names: names(wishes, behind),
             report,
             stripe: 0,
             can_flush: false,
@@ -144,14 +149,21 @@ impl<'a> Bench<'a> {
 
     /// Takes note of what lies behind the sockets now.
     fn learn(&mut self, behind: &Behind) {
-        let basis = behind.array.as_ref().map_or_else(
-            || Err("what lies behind the socket is not known".to_owned()),
-            |array| Basis::of(array, &behind.drives, behind.model.clone()),
-        );
+        let bases = self.bases_of(behind);
         let mut notes = Vec::new();
-        match &basis {
-            Ok(basis) => {
-                notes.extend(basis.notes.iter().cloned());
+        match &bases {
+            Ok(bases) => {
+                for (array, (basis, _)) in behind.arrays.iter().zip(bases) {
+                    let own = basis.notes.iter().cloned();
+                    notes.extend(own.map(|note| of_array(behind, array, note)));
+                }
+                if let [_, _, ..] = bases.as_slice() {
+                    notes.push(format!(
+                        "theory is the sum of {} arrays, which have no drive in common, each with \
+                         the load of its own exports",
+                        bases.len()
+                    ));
+                }
                 notes.push(
                     "sequential reads are held against all drives (N·SR); against data drives \
                      alone their efficiency is (k+M)/k as high"
@@ -160,14 +172,32 @@ impl<'a> Bench<'a> {
             }
             Err(why) => notes.push(format!("no theory: {why}")),
         }
-        for note in notes {
-            self.report.note(note);
+        self.report.notes(notes);
+        self.bases = bases.unwrap_or_default();
+        if let Some((basis, _)) = self.bases.first() {
+            let model = &basis.expected.drive_model;
+            let alike = self.bases.iter().all(|(other, _)| {
+                let theirs = &other.expected.drive_model;
+                (&theirs.name, other.slower) == (&model.name, basis.slower)
+            });
+            self.report.drive_model = alike.then(|| model.clone());
+            self.report.slower = if alike { basis.slower } else { 1 };
         }
-        self.basis = basis.ok();
-        if let Some(basis) = &self.basis {
-            self.report.drive_model = Some(basis.expected.drive_model.clone());
-            self.report.slower = basis.slower;
+    }
+
+    /// What theory is made of; or why there is none.
+    fn bases_of(&self, behind: &Behind) -> Result<Vec<(Basis, usize)>, String> {
+        if behind.arrays.is_empty() {
+            return Err("what lies behind the socket is not known".to_owned());
         }
+        let of = |array: &ArrayView| {
+            let on_it = behind.exports.iter();
+            let on_it = on_it.filter(|served| served.array == array.name);
+            let basis = Basis::of(array, &behind.drives, behind.model.clone());
+            let basis = basis.map_err(|why| of_array(behind, array, why));
+            basis.map(|basis| (basis, on_it.count()))
+        };
+        behind.arrays.iter().map(of).collect()
     }
 
     fn run(&mut self, onlooker: &mut dyn Onlooker) -> Answer<()> {
@@ -279,12 +309,18 @@ impl<'a> Bench<'a> {
             None => (self.take(true, load, onlooker)?, None),
             Some(_) => self.pairs(load, onlooker)?,
         };
-        let Taken { measured, spent } = taken;
+        let Taken {
+            measured,
+            spent,
+            each,
+        } = taken;
         let cost = account::cost(&spent, &measured);
         let devices = self.wishes.sockets.len();
         // A load at a given rate asks for less than could be had.
-        let basis = self.basis.as_ref().filter(|_| point.rate.is_none());
-        let theoretical = basis.and_then(|basis| basis.of_point(point, devices));
+        let theoretical = match point.rate {
+            None => Basis::of_all(&self.bases, point),
+            Some(_) => None,
+        };
         let report = PointReport::new(point, &measured, theoretical, devices);
         self.report.points.push(PointReport {
             state: self.state.word().to_owned(),
@@ -292,6 +328,12 @@ impl<'a> Bench<'a> {
             cost,
             processors: account::processors(&spent, &measured),
             against,
+            devices: (devices > 1).then(|| {
+                let named = self.names.iter().zip(&each);
+                named
+                    .map(|(name, found)| DeviceRate::new(name, found))
+                    .collect()
+            }),
             ..report
         });
         Ok(())
@@ -309,7 +351,7 @@ impl<'a> Bench<'a> {
         let mut asked = Asked::default();
         if let Some(rate) = rate {
             if let Rate::OfPeak(_) = rate {
-                let peak = self.measure(own, &run)?;
+                let peak = Measured::of_all(&self.measure(own, &run)?);
                 asked.peak_requests = float(peak.requests);
                 asked.peak_seconds = peak.seconds;
             }
@@ -321,7 +363,8 @@ impl<'a> Bench<'a> {
         let mut counted = || if own { onlooker.counted() } else { None };
         let (before, begun) = (counted(), MonotonicClock.now());
         let time = peer::processor_time(&processes);
-        let mut measured = self.measure(own, &run)?;
+        let each = self.measure(own, &run)?;
+        let mut measured = Measured::of_all(&each);
         let after = peer::processor_time(&processes);
         let took = MonotonicClock.now().since(begun);
         let spent = Spent {
@@ -337,11 +380,15 @@ impl<'a> Bench<'a> {
             asked.requests = float(per_second) * measured.seconds;
             measured.asked = Some(asked);
         }
-        Ok(Taken { measured, spent })
+        Ok(Taken {
+            measured,
+            spent,
+            each,
+        })
     }
 
-    /// Loads our own devices, or the rival.
-    fn measure(&mut self, own: bool, run: &Run) -> Answer<Measured> {
+    /// Loads our own devices, or the rival; what came of each.
+    fn measure(&mut self, own: bool, run: &Run) -> Answer<Vec<Measured>> {
         let mut targets: Vec<Target<'_>> = Vec::new();
         if own {
             // Only our own devices are written with what the books say.
@@ -356,12 +403,14 @@ impl<'a> Bench<'a> {
             targets.extend(socket.map(|socket| Target { socket, book: None }));
         }
         let measured = load::measure(targets, run);
-        let measured = measured.map_err(|(socket, error)| of_io(socket, &error))?;
-        self.report.errors += measured.errors;
-        if self.report.first_error.is_none() {
-            self.report.first_error.clone_from(&measured.first_error);
+        let each = measured.map_err(|(socket, error)| of_io(socket, &error))?;
+        for measured in &each {
+            self.report.errors += measured.errors;
+            if self.report.first_error.is_none() {
+                self.report.first_error.clone_from(&measured.first_error);
+            }
         }
-        Ok(measured)
+        Ok(each)
     }
 
     /// Measures both in turn; the first of a pair is the other one each time.
@@ -399,10 +448,31 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// What devices are called: exports by their names, others by their sockets.
+fn names(wishes: &Wishes, behind: &Behind) -> Vec<String> {
+    let sockets = wishes.sockets.iter().enumerate();
+    let name = |(number, socket): (usize, &PathBuf)| match behind.exports.get(number) {
+        Some(served) => format!("export {}", served.export),
+        None => format!("device {}", socket.display()),
+    };
+    sockets.map(name).collect()
+}
+
+/// Something that is said of one array, with its name where there are several.
+fn of_array(behind: &Behind, array: &ArrayView, text: String) -> String {
+    if behind.arrays.len() > 1 {
+        format!("array {}: {text}", array.name)
+    } else {
+        text
+    }
+}
+
 /// A measurement with what it cost.
 struct Taken {
     measured: Measured,
     spent: Spent,
+    /// By device.
+    each: Vec<Measured>,
 }
 
 impl Taken {
@@ -411,6 +481,10 @@ impl Taken {
         self.measured.seconds += other.measured.seconds;
         self.measured.add(&other.measured);
         self.spent.add(&other.spent);
+        for (own, more) in self.each.iter_mut().zip(&other.each) {
+            own.seconds += more.seconds;
+            own.add(more);
+        }
         self
     }
 }

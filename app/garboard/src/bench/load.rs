@@ -172,14 +172,15 @@ pub(super) trait Lane {
     fn get(&self, slot: usize, target: &mut [u8]);
 }
 
-/// Connects to all targets, loads them at once, each with the whole of `order`, and leaves.
+/// Connects to all targets, loads them at once, each with the whole of `order`, and leaves; what
+/// came of each.
 ///
 /// # Errors
 /// When a back-end cannot be used, or none answers for a minute; with the socket of which.
 pub(super) fn measure<'a>(
     targets: Vec<Target<'a>>,
     order: &Run,
-) -> Result<Measured, (&'a Path, io::Error)> {
+) -> Result<Vec<Measured>, (&'a Path, io::Error)> {
     let mut sockets = Vec::new();
     let mut lanes = Vec::new();
     for Target { socket, book } in targets {
@@ -200,7 +201,7 @@ pub(super) fn measure<'a>(
         device.leave().map_err(|error| (socket, error))?;
         each.push(measured);
     }
-    Ok(Measured::of_all(&each))
+    Ok(each)
 }
 
 /// Loads all lanes at once, each with the whole of `order`, and gives them back with what came of

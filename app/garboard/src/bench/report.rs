@@ -163,6 +163,25 @@ pub(crate) struct PointReport {
     pub(crate) against: Option<Against>,
     /// Drive by drive, where drives were measured by themselves.
     pub(crate) drives: Option<Vec<DriveRate>>,
+    /// Device by device, where several were measured at once.
+    pub(crate) devices: Option<Vec<DeviceRate>>,
+}
+
+/// What one of several devices did that were measured at once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DeviceRate {
+    pub(crate) device: String,
+    #[serde(flatten)]
+    pub(crate) measured: Figures,
+}
+
+impl DeviceRate {
+    pub(super) fn new(name: &str, measured: &Measured) -> DeviceRate {
+        DeviceRate {
+            device: name.to_owned(),
+            measured: Figures::of(measured),
+        }
+    }
 }
 
 /// What one of several drives did that were measured at once.
@@ -258,6 +277,7 @@ impl PointReport {
             rate_text: point.rate.map(Rate::text),
             against: None,
             drives: None,
+            devices: None,
         }
     }
 

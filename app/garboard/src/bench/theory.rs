@@ -113,6 +113,34 @@ impl Basis {
         self.write_hole == WriteHole::Strict && shape.parity > 0 && shape.data > 1
     }
 
+    /// The theory of one point on several arrays at once, which have no drive in common, each with
+    /// so many devices; if there is one of each.
+    pub(super) fn of_all(all: &[(Basis, usize)], point: &Point) -> Option<Theory> {
+        let each = all
+            .iter()
+            .map(|(basis, devices)| basis.of_point(point, *devices));
+        let each: Vec<Theory> = each.collect::<Option<_>>()?;
+        if each.len() == 1 {
+            return each.into_iter().next();
+        }
+        let distinct = |of: fn(&Theory) -> &String| {
+            let mut found: Vec<&str> = each.iter().map(|theory| of(theory).as_str()).collect();
+            found.sort_unstable();
+            found.dedup();
+            found.join("; ")
+        };
+        Some(Theory {
+            value: each.iter().map(|theory| theory.value).sum(),
+            unit: each.first()?.unit,
+            formula: format!(
+                "sum of {} arrays: {}",
+                each.len(),
+                distinct(|theory| &theory.formula)
+            ),
+            bound: distinct(|theory| &theory.bound),
+        })
+    }
+
     /// The theory of one point on so many devices of the array at once, if there is a formula for
     /// its workload.
     pub(super) fn of_point(&self, point: &Point, devices: usize) -> Option<Theory> {

@@ -20,7 +20,7 @@ use self::files::Files;
 use self::watch::Watch;
 use super::{Yes, export};
 use crate::bench::{
-    self, Behind, ClientCore, Ladder, Rate, Report, State, WORKLOADS, Wishes, Workload,
+    self, Behind, ClientCore, Ladder, Rate, Report, Served, State, WORKLOADS, Wishes, Workload,
 };
 use crate::output::{self, Output};
 use crate::session::{Question, Session};
@@ -227,6 +227,7 @@ impl Bench {
         self.begin_page()?;
         let mut watch = Watch {
             arrays: found.arrays,
+            exports: found.behind.exports.clone(),
             model: self.how.drive_model.clone(),
             replacement: self.how.replacement.clone(),
             ..Watch::of_nothing(session)?
@@ -410,9 +411,12 @@ impl Found {
         if !self.arrays.contains(&volume.array) {
             self.arrays.push(volume.array.clone());
             self.limits.extend(unrest(&array));
+            self.behind.arrays.push(array);
         }
-        // Theory is that of one array.
-        self.behind.array = Some(array).filter(|_| self.arrays.len() == 1);
+        self.behind.exports.push(Served {
+            export: export.name,
+            array: volume.array,
+        });
         self.behind.drives = session.get("/v1/drives")?;
         Ok(())
     }

@@ -7,7 +7,7 @@ use control::{Answer, EngineError, ErrorKind};
 use models::Model;
 use units::{Clock, MonotonicClock};
 
-use crate::bench::{Behind, Counted, Onlooker, State};
+use crate::bench::{Behind, Counted, Onlooker, Served, State};
 use crate::interrupt::Interrupt;
 use crate::session::Session;
 
@@ -22,6 +22,7 @@ pub(super) struct Watch<'a, 'b, 'c> {
     pub(super) session: &'a mut Session<'b, 'c>,
     /// Names of the arrays that are measured; empty when no engine is known.
     pub(super) arrays: Vec<String>,
+    pub(super) exports: Vec<Served>,
     pub(super) model: Option<Model>,
     pub(super) replacement: Option<String>,
     /// The drive that the failed member had.
@@ -35,6 +36,7 @@ impl<'a, 'b, 'c> Watch<'a, 'b, 'c> {
         Ok(Watch {
             session,
             arrays: Vec::new(),
+            exports: Vec::new(),
             model: None,
             replacement: None,
             failed: None,
@@ -75,7 +77,8 @@ impl Onlooker for Watch<'_, '_, '_> {
             State::Rebuilding => self.fill(&array)?,
         }
         Ok(Behind {
-            array: Some(self.array()?),
+            arrays: vec![self.array()?],
+            exports: self.exports.clone(),
             drives: self.session.get("/v1/drives")?,
             model: self.model.clone(),
         })
