@@ -233,6 +233,13 @@ fn reports_of_layers_made_apart_are_put_beside_each_other() {
         let rungs = ladder["rungs"].as_array().expect("a list");
         assert_eq!(rungs.len(), 4);
         assert!(rungs[0]["of_below"].is_null());
+        // As many in flight on three drives together as in the array.
+        assert_eq!(rungs[0]["in_flight"], rungs[1]["in_flight"]);
+        let drives = layers[0]["points"][number]["together"]["iops"].as_f64();
+        let array = layers[1]["points"][number]["iops"].as_f64();
+        let of = array.expect("a rate") / drives.expect("one of all together");
+        let said = rungs[1]["of_below"]["rate"].as_f64().expect("a ratio");
+        assert!((said - of).abs() < 1e-9 * of, "{ladder}");
         assert_eq!(rungs[3]["of_below"]["below"], "volume");
         let iops = |layer: usize| {
             layers[layer]["points"][number]["iops"]

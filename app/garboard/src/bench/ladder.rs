@@ -48,9 +48,12 @@ pub(crate) struct Rung<'a> {
     pub(crate) layer: Layer,
     /// Requests in flight of all drives or devices together.
     pub(crate) in_flight: usize,
+    /// What came of them: of drives not always the figures of the point.
+    #[serde(skip)]
+    pub(crate) measured: &'a Figures,
     #[serde(skip)]
     pub(crate) point: &'a PointReport,
-    /// None of the lowest.
+    /// None of the lowest, and where the layer below had another number of requests in flight.
     pub(crate) of_below: Option<Ratios>,
 }
 
@@ -61,6 +64,36 @@ pub(crate) struct Ratios {
     pub(crate) rate: f64,
     pub(crate) latency_p50: f64,
     pub(crate) latency_p99: f64,
+}
+
+impl<'a> Rung<'a> {
+    fn new(report: &Report, point: &'a PointReport) -> Rung<'a> {
+        let all = point.jobs * point.depth;
+        let (in_flight, measured) = match &point.together {
+            Some(together) => (all, together),
+            None => (all * report.targets(), &point.measured),
+        };
+        Rung {
+            layer: report.layer,
+            in_flight,
+            measured,
+            point,
+            of_below: None,
+        }
+    }
+
+    /// Divided by another: only where as much was asked of both.
+    fn of(&self, below: &Rung<'_>) -> Option<Ratios> {
+        if self.in_flight != below.in_flight {
+            return None;
+        }
+        Ratios::of(self.measured, (below.layer, below.measured))
+    }
+
+    /// Whether these are the figures of the point, and not those of a load of its own.
+    pub(crate) fn is_point(&self) -> bool {
+        self.point.together.is_none()
+    }
 }
 
 impl Ratios {
@@ -89,19 +122,14 @@ pub(crate) fn ladders(reports: &[Report]) -> Vec<Ladder<'_>> {
             let same = ladders
                 .iter_mut()
                 .find(|ladder| key(ladder.rungs[0].point) == key(point));
-            let rung = |of_below| Rung {
-                layer: report.layer,
-                in_flight: point.jobs * point.depth * report.targets(),
-                point,
-                of_below,
-            };
+            let rung = Rung::new(report, point);
             let Some(ladder) = same else {
                 ladders.push(Ladder {
                     workload,
                     request_bytes,
                     jobs,
                     depth,
-                    rungs: vec![rung(None)],
+                    rungs: vec![rung],
                 });
                 continue;
             };
@@ -112,10 +140,8 @@ pub(crate) fn ladders(reports: &[Report]) -> Vec<Ladder<'_>> {
             let below = lower.next();
             let is_one = |next: &Rung<'_>| below.is_some_and(|below| below.layer != next.layer);
             let below = below.filter(|_| lower.next().is_none_or(is_one));
-            let of_below = below.and_then(|below| {
-                Ratios::of(&point.measured, (below.layer, &below.point.measured))
-            });
-            ladder.rungs.push(rung(of_below));
+            let of_below = below.and_then(|below| rung.of(below));
+            ladder.rungs.push(Rung { of_below, ..rung });
         }
     }
     let is_ladder = |ladder: &Ladder<'_>| {
@@ -159,8 +185,11 @@ mod tests {
 
     #[test]
     fn each_layer_is_divided_by_the_one_below_it_that_has_the_same_load() {
-        let mut drives = report(Layer::Drives, 8, 1000, 10);
+        let mut drives = report(Layer::Drives, 8, 3000, 30);
         drives.drives = vec!["d0".to_owned(), "d1".to_owned()];
+        // With eight in flight of each, and of both together.
+        let together = report(Layer::Drives, 8, 1000, 10).points.remove(0);
+        drives.points[0].together = Some(together.measured);
         let mut array = report(Layer::Array, 8, 800, 20);
         array.drives.clone_from(&drives.drives);
         let reports = [
@@ -175,7 +204,7 @@ mod tests {
         let ladders = ladders(&reports);
         assert_eq!(ladders.len(), 1, "depth 1 was measured in one layer only");
         let rungs = &ladders[0].rungs;
-        assert_eq!((rungs[0].in_flight, rungs[1].in_flight), (16, 8));
+        assert_eq!((rungs[0].in_flight, rungs[1].in_flight), (8, 8));
         let of_below: Vec<_> = rungs
             .iter()
             .map(|rung| rung.of_below.map(|ratios| (ratios.below, ratios.rate)))
@@ -193,5 +222,16 @@ mod tests {
         );
         let p50 = rungs[1].of_below.expect("one").latency_p50;
         assert!((p50 - 2.0).abs() < 0.1, "{p50}");
+    }
+
+    #[test]
+    fn layers_that_were_asked_for_more_and_for_less_are_not_divided() {
+        let mut drives = report(Layer::Drives, 8, 3000, 30);
+        drives.drives = vec!["d0".to_owned(), "d1".to_owned()];
+        let reports = [drives, report(Layer::Array, 8, 800, 20)];
+        let ladders = ladders(&reports);
+        let rungs = &ladders[0].rungs;
+        assert_eq!((rungs[0].in_flight, rungs[1].in_flight), (16, 8));
+        assert!(rungs[1].of_below.is_none(), "more of below: {rungs:?}");
     }
 }

@@ -213,9 +213,18 @@ pub(super) fn measure_lanes<L: Lane>(
     lanes: Vec<(L, Option<&mut Book>)>,
     order: &Run,
 ) -> Result<Vec<(L, Measured)>, (usize, io::Error)> {
+    let lanes = lanes.into_iter().map(|(lane, book)| (lane, book, order));
+    measure_apart(lanes.collect(), order)
+}
+
+/// The same, each with an order of its own; `order` says how long, and at which rate.
+pub(super) fn measure_apart<L: Lane>(
+    lanes: Vec<(L, Option<&mut Book>, &Run)>,
+    order: &Run,
+) -> Result<Vec<(L, Measured)>, (usize, io::Error)> {
     let mut workers = Vec::new();
-    for ((lane, book), seed) in lanes.into_iter().zip(0..) {
-        workers.push(Worker::new(lane, order, book, seed));
+    for ((lane, book, own), seed) in lanes.into_iter().zip(0..) {
+        workers.push(Worker::new(lane, own, book, seed));
     }
     let times = Times::new(order.limit);
     if let Some(per_second) = order.rate {

@@ -346,9 +346,44 @@ impl Bench<'_> {
                 (basis.and_then(|basis| basis.of_point(point, 1)), None)
             }
         };
+        let together = self.together(&run)?;
         let report = PointReport::new(point, &all, theory, each.len());
-        self.report.points.push(PointReport { drives, ..report });
+        self.report.points.push(PointReport {
+            drives,
+            together: together.as_ref().map(Figures::of),
+            ..report
+        });
         Ok(())
+    }
+
+    /// All drives with as many requests in flight together as each of them has in a point: what the
+    /// layers above, which have no more, can be divided by. None where there are no such layers,
+    /// or the load is no sum of those of drives.
+    fn together(&self, run: &Run) -> Answer<Option<Measured>> {
+        let drives = &self.raw.drives;
+        let is_burst = matches!(run.work.with, With::Burst(_));
+        let is_below = self.above.is_none() && self.raw.array.is_some();
+        if !is_below || drives.len() < 2 || self.raw.by != Loader::Own || is_burst {
+            return Ok(None);
+        }
+        let all = run.jobs * run.depth;
+        let share = |number: usize| Run {
+            jobs: 1,
+            depth: all / drives.len() + usize::from(number < all % drives.len()),
+            ..*run
+        };
+        let shares: Vec<Run> = (0..drives.len()).map(share).collect();
+        let mut lanes = Vec::new();
+        // A few requests reach the first drives only.
+        for ((name, drive), run) in drives.iter().zip(&shares).filter(|(_, run)| run.depth > 0) {
+            let lane = DriveLane::new(drive, run, PortOptions::default().joined_bytes_max);
+            let lane = lane.map_err(|error| self.of_drive(name, &error))?;
+            lanes.push((lane, None, run));
+        }
+        let each = load::measure_apart(lanes, run);
+        let each = each.map_err(|(number, error)| self.of_drive(&drives[number].0, &error))?;
+        let each: Vec<Measured> = each.into_iter().map(|(_, measured)| measured).collect();
+        Ok(Some(Measured::of_all(&each)))
     }
 
     /// Loads all drives ourselves; what came of each.

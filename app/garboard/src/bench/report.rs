@@ -163,6 +163,9 @@ pub(crate) struct PointReport {
     pub(crate) against: Option<Against>,
     /// Drive by drive, where drives were measured by themselves.
     pub(crate) drives: Option<Vec<DriveRate>>,
+    /// All drives with as many requests in flight together as each has in the other figures, where
+    /// layers above them are measured, too.
+    pub(crate) together: Option<Figures>,
     /// Device by device, where several were measured at once.
     pub(crate) devices: Option<Vec<DeviceRate>>,
 }
@@ -277,6 +280,7 @@ impl PointReport {
             rate_text: point.rate.map(Rate::text),
             against: None,
             drives: None,
+            together: None,
             devices: None,
         }
     }

@@ -17,10 +17,7 @@ pub(super) fn drive_rates(group: &Group<'_>) -> Option<String> {
     let point = best(group);
     let drives = point.drives.as_ref().filter(|drives| drives.len() > 1)?;
     let (measure, _) = rate(point);
-    let of = |figures: &Figures| match measure {
-        Measure::BytesPerSecond => figures.bytes_per_second,
-        Measure::Iops | Measure::Micros | Measure::Percent | Measure::Times => figures.iops,
-    };
+    let of = |figures: &Figures| in_measure(measure, figures);
     let row = |drive: &DriveRate| Row {
         name: drive.drive.clone(),
         marks: vec![Mark::Bar {
@@ -61,8 +58,8 @@ pub(super) fn drive_rates(group: &Group<'_>) -> Option<String> {
 /// The same load in layer after layer: what each leaves of the one below.
 pub(super) fn all(ladders: &[Ladder<'_>]) -> String {
     let mut text = "<h1>garboard bench: layer by layer</h1>\n<p>Each layer's rate, and how many \
-                    times that of the one below it is. Behind its name: requests in flight of all \
-                    drives, or of the whole.</p>\n"
+                    times that of the one below it is, where both have as many requests in \
+                    flight. Behind its name: these, of all drives together, or of the whole.</p>\n"
         .to_owned();
     text.push_str(&table(ladders));
     text.push_str("<div class=\"card\"><div class=\"charts\">\n");
@@ -74,6 +71,14 @@ pub(super) fn all(ladders: &[Ladder<'_>]) -> String {
     }
     text.push_str("</div></div>\n");
     text
+}
+
+/// A rate as it is counted.
+fn in_measure(measure: Measure, figures: &Figures) -> f64 {
+    match measure {
+        Measure::BytesPerSecond => figures.bytes_per_second,
+        Measure::Iops | Measure::Micros | Measure::Percent | Measure::Times => figures.iops,
+    }
 }
 
 fn load(ladder: &Ladder<'_>) -> String {
@@ -112,7 +117,8 @@ fn table(ladders: &[Ladder<'_>]) -> String {
 }
 
 fn cell(rung: &Rung<'_>) -> String {
-    let (measure, value) = rate(rung.point);
+    let (measure, _) = rate(rung.point);
+    let value = in_measure(measure, rung.measured);
     let ratio = rung.of_below.map(|of| format!(" · {}", times(of.rate)));
     escape(&(measure.text(value) + &ratio.unwrap_or_default()))
 }
@@ -121,17 +127,13 @@ fn rates(ladder: &Ladder<'_>, head: &str, about: &str) -> String {
     // All in one unit, that of the lowest.
     let (measure, _) = rate(ladder.rungs[0].point);
     let row = |rung: &Rung<'_>| {
-        let measured = &rung.point.measured;
-        let value = match measure {
-            Measure::BytesPerSecond => measured.bytes_per_second,
-            Measure::Iops | Measure::Micros | Measure::Percent | Measure::Times => measured.iops,
-        };
+        let value = in_measure(measure, rung.measured);
         let mut marks = vec![Mark::Bar {
             class: "one",
             from: 0.0,
             to: value,
         }];
-        let theory = rung.point.theoretical.as_ref();
+        let theory = rung.point.theoretical.as_ref().filter(|_| rung.is_point());
         marks.extend(theory.map(|theory| Mark::Tick(theory.value)));
         let below = rung.of_below.map(|of| {
             let note = format!(" · {}", times(of.rate));
@@ -148,7 +150,7 @@ fn rates(ladder: &Ladder<'_>, head: &str, about: &str) -> String {
     let theory = ladder
         .rungs
         .iter()
-        .any(|rung| rung.point.theoretical.is_some());
+        .any(|rung| rung.is_point() && rung.point.theoretical.is_some());
     let plot = Rows {
         name: format!("Rate of {head} by layer"),
         measure,
@@ -166,7 +168,7 @@ fn rates(ladder: &Ladder<'_>, head: &str, about: &str) -> String {
 
 fn latencies(ladder: &Ladder<'_>, head: &str, about: &str) -> String {
     let row = |rung: &Rung<'_>| {
-        let measured = &rung.point.measured;
+        let measured = rung.measured;
         let text = |value: f64| Measure::Micros.text(value);
         let dot = |class, at| Mark::Dot { class, at };
         let (p50, p99) = (measured.latency_us_p50, measured.latency_us_p99);

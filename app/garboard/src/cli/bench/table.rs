@@ -59,7 +59,7 @@ pub(super) fn layer_by_layer(ladders: &[Ladder<'_>], width: Option<u16>) -> Stri
     for ladder in ladders {
         for (number, rung) in ladder.rungs.iter().enumerate() {
             let once = |text: String| if number == 0 { text } else { String::new() };
-            let (measured, of) = (&rung.point.measured, rung.of_below);
+            let (measured, of) = (rung.measured, rung.of_below);
             rows.push(vec![
                 once(ladder.workload.clone()),
                 once(output::size(ladder.request_bytes)),
@@ -76,7 +76,10 @@ pub(super) fn layer_by_layer(ladders: &[Ladder<'_>], width: Option<u16>) -> Stri
         }
     }
     let table = output::fitted(&heads, &rows, &least, width);
-    format!("layer by layer, each divided by the one below it\n{table}")
+    format!(
+        "layer by layer, each divided by the one below it where both have as many requests in \
+         flight; drives have them together here, while in their own table each has as many\n{table}"
+    )
 }
 
 fn head(report: &Report) -> String {
