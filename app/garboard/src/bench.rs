@@ -243,11 +243,20 @@ fn invalid(message: &str) -> EngineError {
     EngineError::new(ErrorKind::Invalid, "bench", message)
 }
 
-/// fio's job files of all points: name and text. Of drives, or for a guest that has the volume.
+/// What fio is told.
+pub(crate) struct FioJobs {
+    /// Name and text.
+    pub(crate) files: Vec<(String, String)>,
+    /// Workloads that it has no word for, and why.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// fio's job files of all points. Of drives, or for a guest that has the volume, which has stripes
+/// of so many bytes (0: not known).
 ///
 /// # Errors
 /// When a drive is nothing that fio could open, or the range is not known.
-pub(crate) fn fio_files(wishes: &Wishes, raw: Option<&raw::Raw>) -> Answer<Vec<(String, String)>> {
+pub(crate) fn fio_files(wishes: &Wishes, raw: Option<&raw::Raw>, stripe: u64) -> Answer<FioJobs> {
     let targets = match raw {
         Some(raw) => fio::targets(raw)?,
         None => fio::guest(),
@@ -260,8 +269,8 @@ pub(crate) fn fio_files(wishes: &Wishes, raw: Option<&raw::Raw>) -> Answer<Vec<(
         (None, Some(size)) => size,
         (None, None) => return Err(invalid("say with --range how much of the volume is used")),
     };
-    let mut files = Vec::new();
-    for point in wishes.points(0) {
+    let (mut files, mut left_out) = (Vec::new(), Vec::new());
+    for point in wishes.points(stripe) {
         let run = load::Run {
             work: point.work,
             jobs: point.jobs,
@@ -273,9 +282,11 @@ pub(crate) fn fio_files(wishes: &Wishes, raw: Option<&raw::Raw>) -> Answer<Vec<(
         if let Some(text) = fio::jobs(&targets, &run, wishes.time) {
             let (bytes, jobs, depth) = (point.work.bytes, point.jobs, point.depth);
             files.push((format!("{}-{bytes}-{jobs}x{depth}.fio", point.name), text));
+        } else {
+            left_out.push(format!("{}: {}", point.text(), fio::NO_BURSTS));
         }
     }
-    Ok(files)
+    Ok(FioJobs { files, left_out })
 }
 
 /// The middle of a sorted list, which is not empty.

@@ -900,6 +900,61 @@ fn lengths_are_those_of_odd_workloads_too() {
 }
 
 #[test]
+fn job_files_of_an_export_have_its_stripes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    // Three data drives: 192 KiB, of which 1 MiB is no multiple.
+    engine.fill(&vec!["mem:64MiB".to_owned(); 4]);
+    engine.json(&["export", "vhost", "v", "--name", "e"]);
+    let list = ["--workloads", "stripe_write,burst_write_64m"];
+    let jobs = |name: &str, export: &str| {
+        let path = folder.path().join(name);
+        let more = ["--jobs", "1", "--depth", "2", "--range", "64TiB"];
+        let fio = ["--fio-jobs", path.to_str().expect("UTF-8")];
+        let (said, _) = engine.says(&[&["bench", export][..], &list, &more, &fio].concat());
+        let files = std::fs::read_dir(path).expect("a folder");
+        let names = files.map(|file| file.expect("one").file_name());
+        (said, names.collect::<Vec<_>>())
+    };
+    let (said, names) = jobs("known", "e");
+    assert_eq!(names, ["stripe_write-1179648-1x2.fio"]);
+    assert!(
+        said.contains("left out: burst_write_64m 1x2: fio"),
+        "{said}"
+    );
+    assert!(!said.contains("note:"), "{said}");
+    let job = folder.path().join("known").join(&names[0]);
+    let job = std::fs::read_to_string(job).expect("read");
+    let size = engine.json(&["volume", "show", "v"])["size_bytes"].as_u64();
+    let size = size.expect("a number") / 1_179_648 * 1_179_648;
+    assert!(
+        job.contains(&format!("size={size}\n")),
+        "no longer than it: {job}"
+    );
+    let wrong = engine.refused(&["bench", "nosuch", "--fio-jobs", "/nonexistent"]);
+    assert_eq!(wrong["code"], "not_found");
+    // And without an engine it is said what was taken.
+    let path = folder.path().join("unknown");
+    let mut alone = Command::new(env!("CARGO_BIN_EXE_garboard"));
+    alone.args([
+        "--socket",
+        "/nonexistent/api.sock",
+        "bench",
+        "e",
+        "--range",
+        "64MiB",
+    ]);
+    alone.args(list).arg("--fio-jobs").arg(&path);
+    let said = alone.stdin(Stdio::null()).output().expect("it runs");
+    assert!(said.status.success());
+    let said = String::from_utf8(said.stdout).expect("UTF-8");
+    assert!(
+        said.contains("taken for 1 MiB: no engine answers"),
+        "{said}"
+    );
+}
+
+#[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().expect("a folder");
     let engine = Engine::start(folder.path());

@@ -316,6 +316,8 @@ fn fio_gets_the_same_load() {
     ];
     let written = bench(&[&write[..], &list[..]].concat());
     assert!(written.status.success());
+    let said = String::from_utf8(written.stdout).expect("UTF-8");
+    assert!(said.contains("left out: burst_read_64m 1x8: fio"), "{said}");
     let mut names: Vec<String> = std::fs::read_dir(&jobs)
         .expect("a folder")
         .map(|entry| {

@@ -27,7 +27,11 @@ pub(super) struct Target {
     pub(super) direct: bool,
 }
 
-/// The load of fio that is the same as ours; none where it has no word for it.
+/// Why it has no bursts.
+pub(super) const NO_BURSTS: &str =
+    "fio does not tell when the first and the last job of a burst are done";
+
+/// The load of fio that is the same as ours; none of bursts.
 pub(super) fn jobs(targets: &[Target], run: &Run, time: Duration) -> Option<String> {
     let Work {
         order,

@@ -308,7 +308,7 @@ impl Bench<'_> {
         }
         match (point.work.with, self.raw.by) {
             (With::Burst(_), Loader::Fio) if self.above.is_none() => {
-                Some("fio does not tell when the first and the last job are done".to_owned())
+                Some(fio::NO_BURSTS.to_owned())
             }
             (With::Burst(bytes), _) if bytes > self.report.range_bytes => {
                 Some("the range is shorter than a burst".to_owned())

@@ -2,6 +2,7 @@
 
 mod drives;
 mod files;
+mod jobs;
 mod table;
 mod watch;
 
@@ -294,27 +295,6 @@ impl Bench {
         Ok(reports)
     }
 
-    /// fio's job files of all points, and nothing else.
-    fn write_fio_jobs(&self, session: &mut Session<'_, '_>, folder: &Path) -> Answer<()> {
-        let wishes = self.wishes(Vec::new());
-        let wrong = |error: std::io::Error| {
-            let object = format!("folder {}", folder.display());
-            EngineError::new(ErrorKind::Invalid, object, error.to_string())
-        };
-        let raw = if self.drives.is_meant() {
-            Some(self.drives.open(session, None)?.0)
-        } else {
-            None
-        };
-        let files = bench::fio_files(&wishes, raw.as_ref())?;
-        std::fs::create_dir(folder).map_err(wrong)?;
-        for (name, text) in &files {
-            std::fs::write(folder.join(name), text).map_err(wrong)?;
-        }
-        let count = files.len();
-        session.line(&format!("{count} job files are in {}", folder.display()))
-    }
-
     fn find(&self, session: &Session<'_, '_>) -> Answer<Found> {
         if let Some(socket) = &self.target {
             return Ok(Found {
@@ -386,13 +366,7 @@ impl Found {
                 "it is named twice",
             ));
         }
-        // Not by its name, which a volume of another array may have, too.
-        let volumes: Vec<VolumeView> = session.get("/v1/volumes")?;
-        let serves = |volume: &VolumeView| volume.exports.contains(&export.name);
-        let volume = match volumes.into_iter().find(serves) {
-            Some(volume) => volume,
-            None => session.get(&format!("/v1/volumes/{}", export.volume))?,
-        };
+        let volume = volume_of(session, &export)?;
         self.what.push(format!(
             "volume {}, {}",
             volume.name,
@@ -419,6 +393,16 @@ impl Found {
         });
         self.behind.drives = session.get("/v1/drives")?;
         Ok(())
+    }
+}
+
+/// Not by its name, which a volume of another array may have, too.
+fn volume_of(session: &Session<'_, '_>, export: &ExportView) -> Answer<VolumeView> {
+    let volumes: Vec<VolumeView> = session.get("/v1/volumes")?;
+    let serves = |volume: &VolumeView| volume.exports.contains(&export.name);
+    match volumes.into_iter().find(serves) {
+        Some(volume) => Ok(volume),
+        None => session.get(&format!("/v1/volumes/{}", export.volume)),
     }
 }
 
