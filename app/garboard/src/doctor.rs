@@ -54,9 +54,9 @@ pub(crate) struct Finding {
     pub(crate) check: &'static str,
     /// What was found.
     pub(crate) found: String,
-    /// What that costs; `null` when nothing.
+    /// What that costs; `null` of what is good, and of what the engine warns of, which says it.
     pub(crate) costs: Option<String>,
-    /// What to do about it; `null` when there is nothing to do.
+    /// What to do about it, or why there is nothing to do; `null` of what is good.
     pub(crate) fix: Option<String>,
 }
 

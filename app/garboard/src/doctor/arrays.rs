@@ -24,7 +24,11 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
         .engine
         .warnings
         .iter()
-        .map(|warning| Finding::good("engine", "engine", warning.clone()).at(Severity::Warning))
+        .map(|warning| {
+            Finding::good("engine", "engine", warning.clone())
+                .at(Severity::Warning)
+                .fix("as it says; garboard status tells it until it is over")
+        })
         .collect();
     for drive in &known.drives {
         findings.extend(state_of_drive(drive, known));
@@ -49,7 +53,12 @@ pub(super) fn findings(tree: &Tree, known: &Known) -> Vec<Finding> {
                 && !(array.unrepaired_blocks > 0 && warning.starts_with(LEFT_WRONG))
         };
         findings.extend(array.warnings.iter().filter(told).map(|warning| {
-            Finding::good(&subject(array), "engine", warning.clone()).at(Severity::Notice)
+            Finding::good(&subject(array), "engine", warning.clone())
+                .at(Severity::Notice)
+                .fix(format!(
+                    "as it says; garboard array show {} tells it until it is over",
+                    array.name
+                ))
         }));
     }
     findings
@@ -87,7 +96,8 @@ fn state_of_drive(drive: &DriveView, known: &Known) -> Option<Finding> {
             if let Some(filled) = place.and_then(|(_, member)| member.drive.as_ref()) {
                 let found = format!("it is left out, and drive {filled} fills its place");
                 let fix = format!("garboard drive wipe {name} --force makes it free");
-                return Some(said(&found, Severity::Notice).fix(fix));
+                let finding = said(&found, Severity::Notice);
+                return Some(finding.costs("nothing: its place is filled").fix(fix));
             }
             let back = "see what it needs, and bring it back";
             (said("it has failed", Severity::Warning), back.to_owned())
@@ -100,7 +110,7 @@ fn state_of_drive(drive: &DriveView, known: &Known) -> Option<Finding> {
     };
     let finding = match (place, drive.state) {
         // Nothing says that an array misses it.
-        (None, DriveState::Missing) => finding,
+        (None, DriveState::Missing) => finding.costs("nothing that is known: no array misses it"),
         _ => finding.costs("its array has less redundancy, or none"),
     };
     Some(finding.fix(way_back + &replace))

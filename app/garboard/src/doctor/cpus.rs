@@ -42,7 +42,9 @@ fn count(tree: &Tree, online: &[u64]) -> Finding {
         format!("{} CPUs", online.len())
     };
     match usable.len() {
-        0 => bad(Severity::Notice, "cores", "their number is not to be found"),
+        0 => bad(Severity::Notice, "cores", "their number is not to be found")
+            .costs("whether the engine leaves one for guests is not known")
+            .fix("say with --cores of serve which it is to use"),
         1 => bad(Severity::Warning, "cores", found)
             .costs("the engine and the guests take turns on one core: each waits for the other")
             .fix("give the host or the service more CPUs"),
@@ -142,7 +144,8 @@ fn isolation(tree: &Tree, online: &[u64], status: Option<&StatusView>) -> Findin
          for a time slice",
     );
     if online.len() < 4 {
-        return finding;
+        return finding
+            .fix("nothing to do: with fewer than 4 CPUs none can be kept for reactors alone");
     }
     finding.fix(
         "boot with isolcpus=managed_irq,domain,LIST nohz_full=LIST and serve with --cores LIST, \
@@ -179,7 +182,8 @@ fn kernels(tree: &Tree) -> Finding {
             "parity",
             "not x86-64, or its flags are not to be found",
         )
-        .costs("parity is computed by the scalar kernels, many times slower than vectors");
+        .costs("parity is computed by the scalar kernels, many times slower than vectors")
+        .fix("nothing to do here: the vector kernels are for x86-64 with AVX2 or AVX-512");
     };
     let has = |flag: &str| flags.split(' ').any(|word| word == flag);
     if has("avx512f") && has("gfni") {
@@ -236,7 +240,11 @@ fn virtual_machine(tree: &Tree) -> Option<Finding> {
     if stolen < STEAL_PER_MILLE {
         return Some(
             bad(Severity::Notice, "virtual_machine", found)
-                .costs("figures measured here are not those of bare metal"),
+                .costs("figures measured here are not those of bare metal")
+                .fix(
+                    "nothing to do to serve guests; what is to be compared with other figures is \
+                     measured on bare metal",
+                ),
         );
     }
     Some(

@@ -227,7 +227,7 @@ fn blocks(device: &Device) -> Option<Finding> {
             .costs("a write of less than a physical block is read-modify-write inside the drive")
             .fix(
                 "format it with 4096-byte blocks (nvme format --lbaf=, this erases it) before it \
-                  becomes a member, or create arrays with --block-size 4096",
+                 becomes a member, or create arrays with --block-size 4096",
             ),
     )
 }
@@ -273,10 +273,12 @@ fn timeout(device: &Device) -> Option<Finding> {
         device
             .bad(Severity::Notice, "timeout", found)
             .costs(
-                "an array goes around a drive that hangs, but requests that the drive had taken                  already, and their guests, wait so long",
+                "an array goes around a drive that hangs, but requests that the drive had taken \
+                 already, and their guests, wait so long",
             )
             .fix(format!(
-                "echo 10000 > /sys/block/{}/queue/io_timeout, not less than the drive's own                  recovery takes{boot}",
+                "echo 10000 > /sys/block/{}/queue/io_timeout, not less than the drive's own \
+                 recovery takes{boot}",
                 device.name
             )),
     )

@@ -34,7 +34,9 @@ fn kernel(tree: &Tree) -> Finding {
     let Some((release, version)) =
         release.and_then(|release| version(&release).map(|version| (release, version)))
     else {
-        return bad(Severity::Notice, "kernel", "its version is not to be found");
+        return bad(Severity::Notice, "kernel", "its version is not to be found")
+            .costs("whether it is one that the engine is made for is not known")
+            .fix("see that uname -r says 6.1 or later");
     };
     let found = format!("Linux {release}");
     if version < KERNEL_OLDEST {

@@ -127,7 +127,9 @@ impl Host {
 
     fn examine(&self, known: Option<&Known>) -> Vec<Finding> {
         let tree = Tree::new(self.path().to_owned());
-        examine(&tree, &RingAnswer::NotAsked, known)
+        let findings = examine(&tree, &RingAnswer::NotAsked, known);
+        are_complete(&findings);
+        findings
     }
 
     /// The only finding of that check that is not good.
@@ -143,6 +145,21 @@ impl Host {
         let findings = self.examine(known).into_iter();
         let bad = findings.filter(|finding| finding.severity != Severity::Good);
         bad.map(|finding| finding.check).collect()
+    }
+}
+
+/// Whatever is not good says what it costs and what to do, or that there is nothing to do.
+fn are_complete(findings: &[Finding]) {
+    for finding in findings {
+        let good = finding.severity == Severity::Good;
+        assert_eq!(finding.fix.is_none(), good, "{finding:?}");
+        // The engine's own warnings say it themselves.
+        let says = good || finding.check == "engine";
+        assert_eq!(finding.costs.is_none(), says, "{finding:?}");
+        for text in [&Some(finding.found.clone()), &finding.costs, &finding.fix] {
+            let text = text.as_deref().unwrap_or_default();
+            assert!(!text.contains("  ") && text == text.trim(), "{text:?}");
+        }
     }
 }
 
@@ -912,7 +929,8 @@ fn what_is_lost_is_filled_again_by_the_command_that_is_told() {
     );
     // Its place is filled: it is nobody's loss any more.
     let left = after(&rebuilds, "drive");
-    assert_eq!((left.severity, left.costs), (Severity::Notice, None));
+    let costs = Some("nothing: its place is filled".to_owned());
+    assert_eq!((left.severity, left.costs), (Severity::Notice, costs));
     assert_eq!(
         left.fix.as_deref(),
         Some("garboard drive wipe d1 --force makes it free")
@@ -964,6 +982,7 @@ fn an_empty_tree_is_no_reason_to_stop() {
     let tree = Tree::new(folder.path().to_owned());
     let findings = examine(&tree, &RingAnswer::NotAsked, None);
     assert!(findings.len() > 8, "{findings:?}");
+    are_complete(&findings);
 }
 
 #[test]
