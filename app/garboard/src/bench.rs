@@ -184,6 +184,20 @@ pub(crate) struct Behind {
     pub(crate) model: Option<Model>,
 }
 
+impl Behind {
+    /// Whether a member of the arrays is memory that there is only once it was used.
+    fn is_on_memory(&self) -> bool {
+        let names = self.arrays.iter().map(|array| &array.name);
+        let names: Vec<&String> = names.collect();
+        let mut drives = self.drives.iter();
+        drives.any(|drive| {
+            let array = drive.array.as_ref();
+            array.is_some_and(|array| names.contains(&array))
+                && raw::Kind::of(&drive.spec) == raw::Kind::Memory
+        })
+    }
+}
+
 /// An export of the engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {

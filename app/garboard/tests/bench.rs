@@ -199,6 +199,10 @@ fn theory_needs_a_model_and_says_so() {
         table.contains("note: no theory: the drives' figures are not known"),
         "{table}"
     );
+    assert!(
+        table.contains("note: memory of memory and paced drives is"),
+        "{table}"
+    );
     assert!(table.contains("random_read"), "{table}");
 }
 

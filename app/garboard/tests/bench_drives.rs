@@ -66,6 +66,36 @@ fn all_drives_are_loaded_at_once_and_the_slow_one_is_named() {
 }
 
 #[test]
+fn what_memory_costs_at_its_first_use_is_said_of_memory_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, _) = marked(folder.path());
+    let paced = "paced:kioxia-cm7,size=64MiB";
+    let none = "paced:kioxia-cm7,size=64MiB,content=none";
+    for (spec, written, slower, faster) in [
+        ("mem:64MiB", "0", true, false),
+        (paced, "0", true, false),
+        (paced, "1", false, false),
+        (none, "0", false, false),
+        ("null:64MiB", "0", false, false),
+        (file.as_str(), "0", false, true),
+    ] {
+        let list = ["--drive", spec, "--workloads", "random_read", "--write"];
+        let more = ["--yes", "--precondition", written, "--seconds", "0.1"];
+        let found = Command::new(env!("CARGO_BIN_EXE_garboard"))
+            .args(["--output", "json", "bench"])
+            .args([&list[..], &more[..], &SHORT[2..]].concat())
+            .output();
+        let notes = report(&found.expect("it runs"))["assumptions"].to_string();
+        assert_eq!(notes.contains("which is slower"), slower, "{spec}: {notes}");
+        assert_eq!(
+            notes.contains("may be answered faster"),
+            faster,
+            "{spec}: {notes}"
+        );
+    }
+}
+
+#[test]
 fn bursts_of_several_drives_have_one_rate() {
     let spec = "paced:kioxia-cm7,scale=1/20,size=96MiB,content=none";
     let drives = ["--drive", spec].repeat(3);

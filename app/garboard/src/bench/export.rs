@@ -144,6 +144,9 @@ impl<'a> Bench<'a> {
             state: State::AsFound,
         };
         bench.learn(behind);
+        if wishes.precondition == 0 && !wishes.verify && behind.is_on_memory() {
+            bench.report.note(report::FRESH_MEMORY.to_owned());
+        }
         bench
     }
 

@@ -179,6 +179,7 @@ pub(crate) fn make(directory: &Path, range: Option<u64>, by: Loader) -> Answer<R
         .map_err(|message| wrong(message).next("choose a directory in which you may write"))?;
     Ok(Raw {
         drives: vec![(object, drive)],
+        kinds: Vec::new(),
         model: None,
         by,
         array: None,

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use control::request::WriteHole;
+use control::request::{DriveSpec, WriteHole};
 use control::{Answer, EngineError, ErrorKind};
 use drive::{Drive, PortOptions};
 use models::Model;
@@ -33,6 +33,8 @@ const PASS_DEPTH: usize = 8;
 pub(crate) struct Raw {
     /// Name and drive, all open; for reading only where nothing is to be written.
     pub(crate) drives: Vec<(String, Arc<Drive>)>,
+    /// By drive; none of a file system.
+    pub(crate) kinds: Vec<Kind>,
     /// What they are, and how many times slower.
     pub(crate) model: Option<(Model, u32)>,
     pub(crate) by: Loader,
@@ -42,6 +44,27 @@ pub(crate) struct Raw {
     pub(crate) volume: Option<Size>,
     /// The file that is measured in place of drives; it is the only drive then.
     pub(crate) file: Option<OwnFile>,
+}
+
+/// What a drive does with what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is memory of this process, which there is only once it was used.
+    Memory,
+    /// A file or a block device keeps it.
+    Kept,
+    /// It forgets it.
+    Nothing,
+}
+
+impl Kind {
+    pub(crate) fn of(spec: &DriveSpec) -> Kind {
+        match spec {
+            DriveSpec::Memory { .. } | DriveSpec::Paced { forgets: false, .. } => Kind::Memory,
+            DriveSpec::File { .. } | DriveSpec::Block { .. } => Kind::Kept,
+            DriveSpec::Paced { forgets: true, .. } | DriveSpec::Null { .. } => Kind::Nothing,
+        }
+    }
 }
 
 /// Who makes the load.
@@ -203,11 +226,14 @@ fn assume(report: &mut Report, raw: &Raw, wishes: &Wishes) {
          and more than the requests in flight may make of it: an array is as fast as its slowest \
          member"
     ));
-    if wishes.precondition == 0 {
+    if wishes.precondition == 0 && raw.kinds.contains(&Kind::Kept) {
         report.note(
             "nothing was written beforehand: what was never written may be answered faster"
                 .to_owned(),
         );
+    }
+    if wishes.precondition == 0 && raw.kinds.contains(&Kind::Memory) {
+        report.note(report::FRESH_MEMORY.to_owned());
     }
     if raw.model.is_none() {
         report.note("no theory: give --drive-model, or use paced drives".to_owned());

@@ -22,6 +22,11 @@ const SURE_PERCENT: f64 = 50.0;
 /// Said of every report.
 pub(super) const LATENCY_STEPS: &str = "latencies are counted in steps of 3 %";
 
+/// Said of drives that are memory, where nothing was written beforehand.
+pub(super) const FRESH_MEMORY: &str = "memory of memory and paced drives is asked of the kernel at its first use, while the request \
+     waits, which is slower, many times so in a short run: --precondition 1 (of drives with \
+     --write), or content=none of paced drives, avoids that";
+
 /// Everything that was found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {

@@ -13,7 +13,7 @@ use drive::Drive;
 use models::Model;
 use units::Size;
 
-use crate::bench::raw::{Loader, Raw};
+use crate::bench::raw::{Kind, Loader, Raw};
 use crate::cli::spec;
 use crate::expect::Asked;
 use crate::output;
@@ -136,6 +136,7 @@ impl Drives {
         let model = model.map_or_else(|| paced(&found), |model| Some((model, 1)));
         let mut raw = Raw {
             drives: Vec::new(),
+            kinds: Vec::new(),
             model,
             by: self.loader(),
             array: self.asked(found.len()),
@@ -153,6 +154,7 @@ impl Drives {
                 // Each is another one.
                 (true, _) => name = format!("{name} #{}", number + 1),
             }
+            raw.kinds.push(Kind::of(&spec));
             let spec = host::drive_spec(&name, &spec)?.reopened();
             let drive = if self.write {
                 open_to_write(&name, &spec)?
