@@ -322,6 +322,64 @@ fn a_rival_gets_the_same_load_pair_by_pair() {
     }
 }
 
+/// The names of all fields in a value, but those of a drive's model.
+fn fields(value: &Value, names: &mut std::collections::BTreeSet<String>) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        names.insert(name.clone());
+        let own = name != "drive_model";
+        own.then(|| fields(value, names));
+    }
+    for value in value.as_array().into_iter().flatten() {
+        fields(value, names);
+    }
+}
+
+#[test]
+fn every_field_of_the_json_is_in_the_document_and_one_layer_is_a_list_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(folder.path(), "paced:kioxia-cm7,scale=1/10,size=64MiB", 2);
+    let socket = engine.json(&["export", "show", "e1"])["socket"].clone();
+    let short = ["--yes", "--seconds", "0.1", "--jobs", "1", "--depth", "4"];
+    let run = |more: &[&str]| engine.json(&[&["bench"][..], &short[..], more].concat());
+    let rate = ["e0", "--workloads", "random_read", "--rate", "100,50%"];
+    let pairs = [
+        "--against",
+        socket.as_str().expect("a path"),
+        "--pairs",
+        "4",
+    ];
+    let both = ["e0", "e1", "--workloads", "random_read"];
+    let drives = ["--drive", "mem:96MiB"].repeat(3);
+    let list = ["--workloads", "random_read,burst_read_64m"];
+    let ladder = ["--level", "5", "--write"];
+    let rival = run(&[&rate[..], &pairs[..]].concat());
+    for name in ["layer", "points", "assumptions"] {
+        assert_eq!(rival["layers"][0][name], rival[name], "as at the top");
+    }
+    assert_eq!(rival["ladders"].as_array().expect("a list").len(), 0);
+    let several = run(&[&drives[..], &list[..], &ladder[..]].concat());
+    assert!(several["points"].is_null(), "of which layer?");
+    let files = folder.path().to_str().expect("UTF-8");
+    let files = run(&[
+        "--directory",
+        files,
+        "--range",
+        "8MiB",
+        "--workloads",
+        "random_read",
+    ]);
+    let mut names = std::collections::BTreeSet::new();
+    for found in [&rival, &run(&both), &several, &files] {
+        fields(found, &mut names);
+    }
+    assert!(names.len() > 100, "{names:?}");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let document = std::fs::read_to_string(root.join("docs/measuring.md")).expect("read");
+    let told = |name: &&String| !document.contains(&format!("`{name}`"));
+    let missing: Vec<&String> = names.iter().filter(told).collect();
+    assert_eq!(missing, [""; 0], "docs/measuring.md");
+}
+
 #[test]
 fn several_exports_are_not_held_against_one_rival() {
     let folder = tempfile::tempdir().expect("a folder");

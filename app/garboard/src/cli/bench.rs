@@ -26,9 +26,20 @@ use crate::bench::{
 use crate::output::{self, Output};
 use crate::session::{Question, Session};
 
+/// What comes of `--output json`, at the end of the help.
+const JSON_FORMAT: &str = "\
+With --output json there is one object: layers, a list of what was measured in each layer, the
+lowest first, and ladders, each load that several layers had, with the ratios. A layer has
+layer (drives, array, volume, export or file_system), points, skipped, assumptions (the notes of
+the table), errors and ended_early; a point has workload, request_bytes, jobs, depth, iops,
+bytes_per_second, latency_us_p50 and so on, theoretical, efficiency_percent, cost and against.
+What is not known is null. Where there is one layer only, its fields are at the top as well.
+docs/measuring.md has all fields.";
+
 /// Measure what exports answer, drives by themselves, an array and a volume on them, or a file
 /// system, beside theory, a rival, and each other.
 #[derive(Debug, Args)]
+#[command(after_long_help = JSON_FORMAT)]
 pub(super) struct Bench {
     /// The exports, by name or uuid, all loaded at once; no guest may be connected
     #[arg(value_parser = super::key, conflicts_with_all = ["target", "drive", "members"],
@@ -456,9 +467,13 @@ fn confirm(
     session.confirm(&question, yes.yes)
 }
 
-/// The reports of several layers, the lowest first, and what each leaves of the one below.
+/// The JSON (docs/measuring.md): the reports of all layers, the lowest first, and what each leaves
+/// of the one below.
 #[derive(Debug, Serialize)]
 struct Layers<'a> {
+    /// The fields of the only layer, at the top as well, where those look who know nothing else.
+    #[serde(flatten)]
+    only: Option<&'a Report>,
     layers: &'a [Report],
     ladders: Vec<Ladder<'a>>,
 }
@@ -466,13 +481,16 @@ struct Layers<'a> {
 /// Tells everything.
 fn tell(session: &mut Session<'_, '_>, reports: &[Report], html: Option<&Path>) -> Answer<()> {
     let width = session.console.width;
-    match (session.output, reports) {
-        (Output::Json, [report]) => session.json(report)?,
-        (Output::Json, layers) => session.json(&Layers {
-            layers,
-            ladders: bench::ladders(layers),
+    match session.output {
+        Output::Json => session.json(&Layers {
+            only: match reports {
+                [only] => Some(only),
+                _ => None,
+            },
+            layers: reports,
+            ladders: bench::ladders(reports),
         })?,
-        (Output::Table, reports) => {
+        Output::Table => {
             for report in reports {
                 session.line(&table::text(report, width))?;
             }
