@@ -199,6 +199,7 @@ impl Host {
         for array in running {
             self.release_excluded(&array);
         }
+        self.bring_back_uncontested();
         self.note_deleted();
         let unused: Vec<(String, Arc<Drive>, bool)> = {
             let state = self.state();

@@ -16,7 +16,7 @@ use super::identity_of;
 use crate::drives::LOCK_PAUSE;
 use crate::error::{error, late, not_found, of_change, of_io, of_refusal, of_start};
 use crate::found::CLOSE_WAIT;
-use crate::state::{DriveRole, Serving};
+use crate::state::{DriveEntry, DriveRole, Serving};
 use crate::{Host, records};
 
 /// A running array that a drive may return to.
@@ -47,6 +47,10 @@ impl Host {
                 twin,
                 "two drives claim the place"
             );
+            let mut state = self.state();
+            if let Some(uuid) = state.drives.get(drive).map(|entry| entry.uuid) {
+                state.contested.insert(uuid);
+            }
             return;
         }
         if let Err(refused) = self.give_back(&array, drive, &returning) {
@@ -65,6 +69,25 @@ impl Host {
         };
         for drive in left_out {
             self.bring_back(&drive);
+        }
+    }
+
+    /// Takes back what another drive kept from returning that claims the place no more. Only for
+    /// who may change arrays.
+    pub(crate) fn bring_back_uncontested(&self) {
+        let contested: Vec<(Uuid, String)> = {
+            let state = self.state();
+            let is_contested = |entry: &&DriveEntry| state.contested.contains(&entry.uuid);
+            let entries = state.drives.values().filter(is_contested);
+            entries
+                .map(|entry| (entry.uuid, entry.name.clone()))
+                .collect()
+        };
+        let still = |(_, name): &(Uuid, String)| self.twin_of(name).is_some();
+        let (kept, alone): (Vec<_>, Vec<_>) = contested.into_iter().partition(still);
+        self.state().contested = kept.into_iter().map(|(uuid, _)| uuid).collect();
+        for (_, name) in alone {
+            self.bring_back(&name);
         }
     }
 

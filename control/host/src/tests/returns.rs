@@ -302,3 +302,36 @@ fn a_member_that_lacks_little_is_whole_before_one_that_lacks_all() {
     assert_eq!(guest.read(95 * SECTORS), vec![1; 4096]);
     assert_eq!(guest.read(0), vec![0; 4096]);
 }
+
+#[test]
+fn an_old_copy_keeps_a_member_out_only_as_long_as_it_is_there_and_it_is_said_how_to_go_on() {
+    let (bench, guest) = served();
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    fs::copy(bench.path("two"), bench.path("clone")).expect("a copy");
+    for size in 1..4 {
+        let volume = volume_of(&format!("more{size}"), "tank", MIB);
+        bench.host.create_volume(&volume).expect("room");
+    }
+    drop(guest);
+    bench.host.remove_drive("two", true).expect("two are left");
+    bench.open_file("clone").expect("a file");
+    bench.open_file("two").expect("it is back");
+    bench.host.close_gone();
+    let array = bench.array("tank");
+    assert_eq!(array.members[1].drive, None);
+    let said = array.warnings.join("\n");
+    for word in [
+        "drives clone, two all say that they are member 1",
+        "drive two has the record with which it left",
+        "`garboard drive remove DRIVE` forgets another one (clone)",
+    ] {
+        assert!(said.contains(word), "no `{word}` in: {said}");
+    }
+    bench.host.remove_drive("clone", false).expect("nobody's");
+    assert!(!bench.array("tank").warnings.join("\n").contains("clone"));
+    bench.host.close_gone();
+    assert_eq!(bench.array("tank").members[1].drive.as_deref(), Some("two"));
+    optimal(&bench);
+}

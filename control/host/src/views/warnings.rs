@@ -2,12 +2,14 @@
 
 use array::PassState;
 use array::assembly::Verdict;
-use array::format::Superblock;
+use array::format::{MemberState, Superblock};
 use control::view::LEFT_WRONG;
+use units::MemberIndex;
 use units::limits::START_GRACE;
 
 use super::verdict;
 use crate::deleted::deleted_members;
+use crate::found;
 use crate::losses::{pass_word, way_out_of_losses};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
 
@@ -54,6 +56,9 @@ pub(super) fn warnings(
             entry.name, member.0
         )
     }));
+    if running.is_some() {
+        warnings.extend(contested(state, entry, config));
+    }
     warnings.extend(untold(config, &entry.superblock));
     match verdict(state, entry) {
         None
@@ -85,6 +90,56 @@ pub(super) fn warnings(
         ));
     }
     warnings
+}
+
+/// Places that are lost and that several drives claim: none of these is taken back by itself.
+fn contested<'a>(
+    state: &'a State,
+    entry: &'a ArrayEntry,
+    config: &'a array::format::ArrayConfig,
+) -> impl Iterator<Item = String> + 'a {
+    let members = config.members.iter().enumerate();
+    let lost = members.filter(|(_, member)| matches!(member.state, MemberState::Excluded { .. }));
+    lost.filter_map(|(position, record)| {
+        let member = MemberIndex::from_at(position);
+        let mark = found::mark(&Superblock {
+            member,
+            member_uuid: record.uuid,
+            ..entry.superblock
+        });
+        let is_claimant = |drive: &&DriveEntry| drive.role.is_unused() && drive.mark == mark;
+        let claimants: Vec<&DriveEntry> = state.drives.values().filter(is_claimant).collect();
+        let (would_return, others): (Vec<&DriveEntry>, Vec<&DriveEntry>) = claimants
+            .iter()
+            .partition(|drive| state.contested.contains(&drive.uuid));
+        let names = |drives: &[&DriveEntry]| {
+            let names: Vec<&str> = drives.iter().map(|drive| drive.name.as_str()).collect();
+            names.join(", ")
+        };
+        let way_out = match would_return[..] {
+            [right] => format!(
+                "drive {} has the record with which it left, and returns by itself when nobody \
+                 else claims to be it: `garboard drive remove DRIVE` forgets another one ({})",
+                right.name,
+                names(&others)
+            ),
+            [] => format!(
+                "`garboard drive remove DRIVE` forgets a copy, and `garboard array replace {} \
+                 --member {} --drive DRIVE` gives the place to the one that is left",
+                entry.name, member.0
+            ),
+            [_, _, ..] => "`garboard drive remove DRIVE` forgets a copy, and the one that is left \
+                           returns by itself"
+                .to_owned(),
+        };
+        (claimants.len() > 1).then(|| {
+            format!(
+                "drives {} all say that they are {member}, and so none of them is taken back: \
+                 {way_out}",
+                names(&claimants)
+            )
+        })
+    })
 }
 
 /// What the start of an array has told that may cost bytes.
