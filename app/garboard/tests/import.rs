@@ -92,6 +92,51 @@ fn too_few_members_are_not_imported_and_all_of_them_are_afterwards() {
     import(&specs, &volume);
 }
 
+/// A mirror of as many drives that an engine has made which is gone.
+fn mirror(members: u32) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(folder.path());
+    let mut names = Vec::new();
+    for (number, spec) in files(folder.path(), members).iter().enumerate() {
+        let name = format!("d{number}");
+        engine.json(&["drive", "add", spec, "--name", &name]);
+        names.push(name);
+    }
+    let drives = names.join(",");
+    engine.json(&[
+        "array", "create", "m", "--level", "1", "--drives", &drives, "--wait",
+    ]);
+    assert_eq!(engine.end(Signal::TERM).code(), Some(0));
+    folder
+}
+
+#[test]
+fn a_start_that_is_refused_even_by_force_is_announced_to_nobody() {
+    let folder = mirror(2);
+    // Beside the others it would be found.
+    let elsewhere = tempfile::tempdir_in(folder.path().parent().expect("not the root"));
+    let elsewhere = elsewhere.expect("a folder");
+    let away = |number| elsewhere.path().join(image(number));
+    let at = |number| folder.path().join(image(number));
+    // The first half of two starts by itself.
+    let by_force = ["array", "start", "m", "--force", "--yes"];
+    for (gone, start) in [(1, &["array", "show", "m"][..]), (0, &by_force)] {
+        std::fs::rename(at(gone), away(gone)).expect("one file system");
+        let engine = Engine::start(folder.path());
+        assert_eq!(engine.json(start)["state"], "degraded", "without {gone}");
+        assert_eq!(engine.end(Signal::TERM).code(), Some(0));
+        std::fs::rename(away(gone), at(gone)).expect("one file system");
+    }
+    let engine = Engine::start(folder.path());
+    for more in [&[][..], &["--force"], &["--force", "--yes"]] {
+        let error = engine.refused(&[&["array", "start", "m"][..], more].concat());
+        assert_eq!(error["code"], "degraded", "{more:?}: {error}");
+        let said = error["message"].as_str().expect("a sentence");
+        let first = "it cannot be started, not even by force: split brain";
+        assert!(said.starts_with(first), "{more:?}: {said}");
+    }
+}
+
 #[test]
 fn files_that_were_moved_are_added_again_to_the_engine_that_had_them() {
     let (folder, volume) = filled();

@@ -522,11 +522,18 @@ fn mend(assembly: &Assembly, member: MemberIndex, drive: &Drive) -> std::io::Res
 }
 
 pub(super) fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
-    let kind = match verdict {
-        Verdict::NeedsForce { .. } | Verdict::Refused { .. } => ErrorKind::Unsafe,
-        Verdict::Failed { .. } | Verdict::Startable { .. } => ErrorKind::Degraded,
+    let (kind, text) = match verdict {
+        Verdict::NeedsForce { .. } => (ErrorKind::Unsafe, verdict.to_string()),
+        Verdict::Failed { .. } | Verdict::Startable { .. } => {
+            (ErrorKind::Degraded, verdict.to_string())
+        }
+        // Nobody is to be asked whether he wants it by force.
+        Verdict::Refused { explanation } => (
+            ErrorKind::Degraded,
+            format!("it cannot be started, not even by force: {explanation}"),
+        ),
     };
-    error(kind, object, verdict.to_string()).next(what_helps(verdict))
+    error(kind, object, text).next(what_helps(verdict))
 }
 
 /// What lets an array start that cannot as it is.

@@ -10,7 +10,7 @@ use units::limits::NAME_BYTES_MAX;
 use units::{Clock, DriveIndex, MemberIndex, MonotonicClock};
 use uuid::Uuid;
 
-use super::assemble::forget;
+use super::assemble::{forget, of_verdict};
 use crate::apart::apart;
 use crate::error::{error, not_found, of_io};
 use crate::opened::{open_spec, path_of};
@@ -144,7 +144,7 @@ impl Host {
         // Of what speaks against it only the drives of one side would be opened.
         if matches!(verdict, Verdict::Refused { .. }) {
             let next = "`--search SPEC`, once for each, names only the drives of the side to keep";
-            return Err(error(ErrorKind::Unsafe, object, verdict.to_string()).next(next));
+            return Err(of_verdict(&object, verdict).next(next));
         }
         let mut opened = Vec::new();
         let taken = self.take_over(array, import, &mut opened);
