@@ -111,6 +111,30 @@ fn mirror(members: u32) -> TempDir {
 }
 
 #[test]
+fn a_minority_is_imported_only_by_force_and_after_a_question_that_names_the_loss() {
+    let folder = mirror(MEMBERS);
+    let (_kept, paths) = moved(folder.path());
+    let spec = format!("file:{}", paths[0].display());
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(elsewhere.path());
+    let import = ["array", "import", "m", "--search", &spec];
+    for more in [&[][..], &["--yes"], &["--force"]] {
+        let error = engine.refused(&[&import[..], more].concat());
+        assert_eq!(error["code"], "unsafe", "{more:?}: {error}");
+        let said = error.to_string();
+        assert!(said.contains("only 1 of the 3"), "{more:?}: {said}");
+        let left = engine.json(&["array", "list"]);
+        assert_eq!(left.as_array().map(Vec::len), Some(0), "{more:?}: {left}");
+    }
+    let asked = engine.refused(&[&import[..], &["--force"]].concat());
+    for word in ["1 of 3 members found", "member 1: missing", "--yes"] {
+        assert!(asked.to_string().contains(word), "no `{word}` in {asked}");
+    }
+    let array = engine.json(&[&import[..], &["--force", "--yes"]].concat());
+    assert_eq!(array["state"], "degraded", "{array}");
+}
+
+#[test]
 fn a_start_that_is_refused_even_by_force_is_announced_to_nobody() {
     let folder = mirror(2);
     // Beside the others it would be found.

@@ -13,7 +13,7 @@ use control::view::{
 };
 use control::{Answer, EngineError, ErrorKind};
 
-use super::drive;
+use super::{Yes, drive};
 use crate::doctor::arrays;
 use crate::output::{size, word};
 use crate::progress;
@@ -172,27 +172,63 @@ fn finish(
     session.done(&array, &sentence(&array))
 }
 
+/// Starts an array, by force where that is wanted and needed. Without force first: it is not used
+/// up where it is not needed, and the refusal names what would be lost.
+fn by_force<'a, 'b>(
+    session: &mut Session<'a, 'b>,
+    (array, (force, yes)): (&str, (bool, Yes)),
+    touched: impl FnOnce(&Session<'a, 'b>) -> Answer<Vec<String>>,
+    start: impl Fn(&Session<'a, 'b>, bool) -> Answer<ArrayView>,
+) -> Answer<ArrayView> {
+    let refusal = match start(session, false) {
+        Err(refusal) if force && refusal.kind == ErrorKind::Unsafe => refusal,
+        answer => return answer,
+    };
+    let mut touched = touched(session)?;
+    touched.insert(0, refusal.message);
+    let question = Question {
+        object: format!("array {array}"),
+        what: "this starts an array without what it lost".into(),
+        touched,
+    };
+    session.confirm(&question, yes.yes)?;
+    start(session, true)
+}
+
+/// What the start of a found array touches: it and where its members are.
+fn touched_of_found(found: &[FoundArray], key: &str) -> Vec<String> {
+    let is_it = |array: &&FoundArray| array.name == key || array.uuid.to_string() == key;
+    let Some(array) = found.iter().find(is_it) else {
+        return Vec::new();
+    };
+    let mut lines = vec![format!(
+        "array {}: level {}, {}, {} of {} members found",
+        array.name,
+        array.level,
+        size(array.size_bytes),
+        array.drives.len(),
+        array.members,
+    )];
+    for member in 0..array.members {
+        let drive = array.drives.iter().find(|drive| drive.member == member);
+        lines.push(match drive {
+            Some(drive) => format!("member {member}: {}", drive.spec),
+            None => format!("member {member}: missing"),
+        });
+    }
+    lines
+}
+
 impl Start {
     fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {
         let array: ArrayView = session.get(&path(&self.name))?;
         let start = format!("{}/start", path(&array.name));
-        // Without force first: it is not used up where it is not needed, and the refusal names
-        // what would be lost.
-        let first: Answer<ArrayView> = session.post(&start, &ForceBody { force: false });
-        let started = match first {
-            Err(refusal) if self.force && refusal.kind == ErrorKind::Unsafe => {
-                let mut touched = touched(session, &array)?;
-                touched.insert(0, refusal.message);
-                let question = Question {
-                    object: format!("array {}", array.name),
-                    what: "this starts an array without what it lost".into(),
-                    touched,
-                };
-                session.confirm(&question, self.yes.yes)?;
-                session.post(&start, &ForceBody { force: true })?
-            }
-            answer => answer?,
-        };
+        let started = by_force(
+            session,
+            (&array.name, (self.force, self.yes)),
+            |session| touched(session, &array),
+            |session, force| session.post(&start, &ForceBody { force }),
+        )?;
         session.warn(&started.warnings);
         let sentence = format!("array {} started, {}", started.name, word(&started.state));
         session.done(&started, &sentence)
@@ -226,12 +262,26 @@ impl Import {
             let found: Vec<FoundArray> = session.post("/v1/import/find", &body)?;
             return session.list(&found);
         };
-        let body = ImportBody {
-            array,
-            specs: self.specs,
-            force: self.force,
-        };
-        let array: ArrayView = session.post("/v1/import", &body)?;
+        let (wanted, specs) = (array, self.specs);
+        let array = by_force(
+            session,
+            (&wanted, (self.force, self.yes)),
+            |session| {
+                let specs = specs.clone();
+                let found: Vec<FoundArray> =
+                    session.post("/v1/import/find", &FindBody { specs })?;
+                Ok(touched_of_found(&found, &wanted))
+            },
+            |session, force| {
+                let (array, specs) = (wanted.clone(), specs.clone());
+                let body = ImportBody {
+                    array,
+                    specs,
+                    force,
+                };
+                session.post("/v1/import", &body)
+            },
+        )?;
         session.warn(&array.warnings);
         let sentence = format!("array {} imported, {}", array.name, word(&array.state));
         session.done(&array, &sentence)

@@ -179,9 +179,11 @@ pub(crate) struct Import {
     /// Where to look, besides drives already added [default: all block devices]
     #[arg(long = "search", value_name = "SPEC", value_parser = cli::spec)]
     pub(super) specs: Vec<DriveSpec>,
-    /// Start a minority of the members
+    /// Start a minority of the members; what is lost is named
     #[arg(long)]
     pub(super) force: bool,
+    #[command(flatten)]
+    pub(super) yes: Yes,
 }
 
 #[derive(Debug, Args)]
