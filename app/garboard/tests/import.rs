@@ -162,6 +162,34 @@ fn a_start_that_is_refused_even_by_force_is_announced_to_nobody() {
 }
 
 #[test]
+fn an_array_of_a_name_that_another_one_has_is_imported_by_its_uuid_and_it_is_said() {
+    let (folder, _) = filled();
+    let (_kept, paths) = moved(folder.path());
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let engine = Engine::start(elsewhere.path());
+    engine.fill(&files(elsewhere.path(), MEMBERS));
+    let specs = paths.iter().map(|path| format!("file:{}", path.display()));
+    let specs: Vec<String> = specs.collect();
+    let search: Vec<&str> = specs.iter().flat_map(|spec| ["--search", spec]).collect();
+    let found = engine.json(&[&["array", "import"][..], &search].concat());
+    let uuid = found[0]["uuid"].as_str().expect("a uuid");
+    let error = engine.refused(&[&["array", "import", "a"][..], &search].concat());
+    assert_eq!(error["code"], "exists", "{error}");
+    let said = error.to_string();
+    assert!(said.contains("another array of this name"), "{said}");
+    assert!(
+        said.contains(&format!("`garboard array import {uuid}`")),
+        "{said}"
+    );
+    let taken = engine.json(&[&["array", "import", uuid][..], &search].concat());
+    assert_eq!(taken["name"], uuid.replace('-', ""));
+    let said = taken["warnings"].to_string();
+    assert!(said.contains("its drives call it a,"), "{said}");
+    let error = engine.refused(&["array", "import", uuid]).to_string();
+    assert!(error.contains("knows it already"), "{error}");
+}
+
+#[test]
 fn files_that_were_moved_are_added_again_to_the_engine_that_had_them() {
     let (folder, volume) = filled();
     let (_kept, paths) = moved(folder.path());

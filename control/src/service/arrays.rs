@@ -1,7 +1,5 @@
 //! Arrays: create, import, start, stop, destroy, modify, members, background work.
 
-use std::collections::BTreeSet;
-
 use units::limits::{
     ARRAY_MEMBERS_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, PARITY_MAX, SCRUB_RATE_MIN,
 };
@@ -10,17 +8,14 @@ use units::{BlockSize, Size};
 use super::restore::Start;
 use super::spares::{NewSpares, refuse_pointless, refuse_unfit};
 use super::{Control, invalid};
-use crate::body::{ArrayCreateBody, ImportBody, ReplaceBody};
+use crate::body::{ArrayCreateBody, ReplaceBody};
 use crate::name::{self, Create};
 use crate::request::{
-    ArrayCreate, ArrayImport, ArrayModify, ArrayOptions, BackgroundKind, DriveSpec, HedgedReads,
-    Level, MemberReplace,
+    ArrayCreate, ArrayModify, ArrayOptions, BackgroundKind, HedgedReads, Level, MemberReplace,
 };
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::SpareOf;
-use crate::view::{
-    ArrayState, ArrayView, DriveState, DriveView, FoundArray, JobKind, JobView, MemberView,
-};
+use crate::view::{ArrayState, ArrayView, DriveState, DriveView, JobKind, JobView, MemberView};
 use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -210,89 +205,6 @@ impl Control {
             names.push(name);
         }
         Ok(names)
-    }
-
-    /// Looks for arrays on drives that serve none.
-    ///
-    /// # Errors
-    /// As [`crate::Engine::find_arrays`].
-    pub fn find_arrays(&self, specs: &[DriveSpec]) -> Answer<Vec<FoundArray>> {
-        let _changing = self.change()?;
-        self.engine.find_arrays(specs)
-    }
-
-    /// Takes over a found array.
-    ///
-    /// # Errors
-    /// As [`crate::Engine::import_array`].
-    pub fn import_array(&self, body: ImportBody) -> Answer<ArrayView> {
-        let _changing = self.change()?;
-        name::check_key(&body.array).map_err(|message| invalid("array", message))?;
-        if let Ok(known) = name::find(self.arrays(), &body.array) {
-            let object = name::object::<ArrayView>(&body.array);
-            let next = match known.state {
-                ArrayState::Stopped => format!("`garboard array start {}` starts it", known.name),
-                ArrayState::Optimal
-                | ArrayState::Degraded
-                | ArrayState::Holding
-                | ArrayState::Failed => format!(
-                    "it runs: `garboard array show {}` tells its state",
-                    known.name
-                ),
-            };
-            return Err(EngineError::new(
-                ErrorKind::Exists,
-                object,
-                "this engine knows it already",
-            )
-            .next(next));
-        }
-        let import = ArrayImport {
-            array: body.array,
-            specs: body.specs,
-            force: body.force,
-            taken: self.wanted.state().drives.into_keys().collect(),
-        };
-        let before = self.engine.arrays();
-        let imported = self.engine.import_array(&import);
-        // One that is only late has its drives all the same.
-        if let Err(error) = self.record_drives() {
-            if let Ok(array) = &imported {
-                self.take_back_import(array, &import.taken);
-            }
-            return Err(error);
-        }
-        let is_new = |array: &ArrayView| {
-            let known = before.iter().any(|known| known.uuid == array.uuid);
-            !known && array.state != ArrayState::Stopped
-        };
-        let late = || self.engine.arrays().into_iter().find(is_new);
-        if imported.is_err()
-            && let Some(array) = late()
-        {
-            self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
-            self.bring_back(Start::Nothing);
-        }
-        let array = imported?;
-        // It was stopped here, perhaps, before this engine forgot it.
-        self.wanted.apply(&[Change::NotStopped(array.uuid)])?;
-        tracing::info!(event = "array_imported", object = %format_args!("array {}", array.name));
-        self.bring_back(Start::Nothing);
-        self.array(&array.name)
-    }
-
-    /// An imported array that could not be recorded is let go again, with the drives that are not
-    /// among those of before.
-    fn take_back_import(&self, array: &ArrayView, before: &BTreeSet<String>) {
-        let stopped = self.engine.stop_array(&array.name);
-        self.undo("stop_array", stopped.map(|_| ()));
-        let drives = array
-            .members
-            .iter()
-            .filter_map(|place| place.drive.as_ref());
-        for drive in drives.filter(|drive| !before.contains(*drive)) {
-            self.undo("remove_drive", self.engine.remove_drive(drive, true));
-        }
     }
 
     /// Lets an array serve, now and after the next start.

@@ -11,6 +11,7 @@ mod copies;
 mod drives;
 mod exports;
 pub mod held;
+mod imports;
 mod restore;
 mod returns;
 mod spares;

@@ -163,7 +163,7 @@ impl Host {
                 self.close(&name);
             }
         }
-        taken
+        taken.map(|view| said_of_its_name(view, &array.name))
     }
 
     /// Opens the drives of a found array, and starts it.
@@ -204,6 +204,18 @@ impl Host {
             .map(|entry| entry.name.clone())
             .ok_or_else(|| not_found("array", &array.name))
     }
+}
+
+/// Says of an array that goes by another name than the one on its drives why it does.
+fn said_of_its_name(mut view: ArrayView, on_drives: &str) -> ArrayView {
+    if view.name != on_drives {
+        view.warnings.push(format!(
+            "its drives call it {on_drives}, which is the name of another array here: it goes by \
+             its uuid, {}, as long as that one is known",
+            view.name
+        ));
+    }
+    view
 }
 
 /// What lies behind a spec, which is closed afterwards.

@@ -173,7 +173,8 @@ pub(crate) struct Destroy {
 
 #[derive(Debug, Args)]
 pub(crate) struct Import {
-    /// Name or uuid of the array to take over; without it, list what is found
+    /// Name or uuid of the array to take over; without it, list what is found. One whose name
+    /// another array has here is taken over by its uuid only, and goes by that instead of its name
     #[arg(value_parser = cli::key)]
     pub(super) name: Option<String>,
     /// Where to look, besides drives already added [default: all block devices]
