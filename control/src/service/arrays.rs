@@ -12,6 +12,7 @@ use crate::body::{ArrayCreateBody, ReplaceBody};
 use crate::name::{self, Create};
 use crate::request::{
     ArrayCreate, ArrayModify, ArrayOptions, BackgroundKind, HedgedReads, Level, MemberReplace,
+    WriteHole,
 };
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::SpareOf;
@@ -75,6 +76,7 @@ impl Control {
         };
         let object = name::object::<ArrayView>(&body.name);
         check_options(&object, &body.options)?;
+        refuse_unlogged(&object, body.level, Some(body.options.write_hole))?;
         if body.level == Level::Raid0 {
             refuse_hedges(&object, Some(body.options.hedged_reads))?;
             if body.options.unwritten_regions == Some(true) {
@@ -319,8 +321,15 @@ impl Control {
             let message = format!("a scrub of {rate} bytes per second would hardly ever end");
             return Err(invalid(object, message).next("give the rate with its unit, as in 100MiB"));
         }
+        let object = name::object::<ArrayView>(&array.name);
+        refuse_unlogged(&object, array.level, modify.write_hole)?;
         if array.parity == 0 {
-            refuse_hedges(&name::object::<ArrayView>(&array.name), modify.hedged_reads)?;
+            refuse_hedges(&object, modify.hedged_reads)?;
+            let scrubs = [modify.scrub_every_s, modify.scrub_rate_bytes_per_second];
+            if scrubs.iter().flatten().any(|wish| *wish > 0) {
+                let message = "level 0 has no parity and no copies that a scrub could compare";
+                return Err(invalid(object, message).next("leave the scrub's options out"));
+            }
         }
         self.engine.modify_array(&array.name, modify)
     }
@@ -461,6 +470,30 @@ fn refuse_hedges(object: &str, hedged: Option<HedgedReads>) -> Answer<()> {
         }
         Some(HedgedReads::Auto) | None => Ok(()),
     }
+}
+
+/// Refuses a log of all writes where there is no parity that a write which was cut short could make
+/// wrong. No log is what such an array has anyway.
+fn refuse_unlogged(object: &str, level: Level, write_hole: Option<WriteHole>) -> Answer<()> {
+    match write_hole {
+        Some(WriteHole::Strict) => {}
+        Some(WriteHole::Auto | WriteHole::Off) | None => return Ok(()),
+    }
+    let message = match level {
+        Level::Raid0 => "level 0 has no parity, so there is nothing to log",
+        Level::Raid1 | Level::Raid10 => {
+            "its copies are whole by themselves: there is no parity from which another block would \
+             be computed, so there is no write hole and nothing to log"
+        }
+        Level::Raid5
+        | Level::Raid6
+        | Level::Raid7
+        | Level::Nm
+        | Level::Raid50
+        | Level::Raid60
+        | Level::Raid70 => return Ok(()),
+    };
+    Err(invalid(object, message).next("leave the write hole at auto"))
 }
 
 /// Checks what can be checked without knowing the drives.

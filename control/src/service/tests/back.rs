@@ -3,6 +3,7 @@
 use units::limits::START_GRACE;
 
 use super::*;
+use crate::request::WriteHole;
 
 #[test]
 fn a_member_that_returns_without_a_name_keeps_its_own() {
@@ -242,6 +243,57 @@ fn where_nothing_is_redundant_no_reads_are_hedged() {
     control
         .modify_array("z", &hedged(HedgedReads::Auto))
         .expect("as it is");
+}
+
+#[test]
+fn what_an_array_has_no_use_for_is_refused_with_the_reason_and_what_it_is_anyway_is_not() {
+    let bed = Bed::full();
+    let control = bed.control();
+    let drives = ["e0", "e1", "e2", "e3"];
+    for name in drives {
+        let spec = format!("file:/{name},size=64MiB,create");
+        let drive = DriveAddBody {
+            name: Some(name.into()),
+            ..drive(&spec)
+        };
+        control.add_drive(drive).expect("new");
+    }
+    let of = |write_hole| ArrayModify {
+        write_hole: Some(write_hole),
+        ..ArrayModify::default()
+    };
+    for (name, level, drives, reason) in [
+        ("z", Level::Raid0, &drives[..2], "no parity"),
+        ("m", Level::Raid1, &drives[2..], "no write hole"),
+    ] {
+        let made = |write_hole| ArrayCreateBody {
+            level,
+            options: ArrayOptions {
+                write_hole,
+                ..ArrayOptions::default()
+            },
+            ..array(name, drives)
+        };
+        let refused = control.create_array(made(WriteHole::Strict));
+        let refused = refused.expect_err(name);
+        assert_eq!(refused.kind, ErrorKind::Invalid, "{refused}");
+        assert!(refused.message.contains(reason), "{refused}");
+        control.create_array(made(WriteHole::Off)).expect(name);
+        let refused = control.modify_array(name, &of(WriteHole::Strict));
+        let refused = refused.expect_err(name);
+        assert!(refused.message.contains(reason), "{refused}");
+        control
+            .modify_array(name, &of(WriteHole::Auto))
+            .expect(name);
+    }
+    let every = |scrub_every_s| ArrayModify {
+        scrub_every_s: Some(scrub_every_s),
+        ..ArrayModify::default()
+    };
+    let refused = control.modify_array("z", &every(5)).expect_err("level 0");
+    assert!(refused.message.contains("compare"), "{refused}");
+    control.modify_array("z", &every(0)).expect("never");
+    control.modify_array("m", &every(5)).expect("copies");
 }
 
 #[test]
