@@ -8,7 +8,6 @@ pub mod api;
 pub mod body;
 pub mod claim;
 pub mod crashes;
-pub mod dates;
 pub mod engine;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;

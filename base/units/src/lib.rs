@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod dates;
 mod index;
 pub mod limits;
 mod set;

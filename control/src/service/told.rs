@@ -1,10 +1,10 @@
 //! What starts have told of arrays: it outlives the engine, until somebody says that he knows.
 
 use super::Control;
-use crate::dates::date;
 use crate::view::ArrayView;
 use crate::wanted::{Change, Told};
 use crate::{Answer, EngineError, ErrorKind, crashes, name};
+use units::dates::date;
 
 /// The most that is kept of an array: the latest.
 const TOLD_MAX: usize = 16;

@@ -231,6 +231,11 @@ impl Scrub {
         }
     }
 
+    /// The time of day, for people.
+    pub(crate) fn seconds_at(&self, now: Instant) -> u64 {
+        self.clock.seconds_at(now)
+    }
+
     /// The options are about to change. What it took at another rate delays it no longer: a rate
     /// that was too low by mistake could hold it back for days after it was corrected.
     pub(crate) fn change_rate(&mut self, old: &ArrayOptions, new: &ArrayOptions) {

@@ -66,6 +66,7 @@ fn config(unzeroed: Vec<ExtentRun>) -> ArrayConfig {
         ancestors: Vec::new(),
         forced_at: Update(0),
         unfinished_since: Update(0),
+        written_seconds: 0,
         features: Features::default(),
         clean: false,
         resynced_until: StripeIndex(0),

@@ -197,6 +197,7 @@ pub fn new_config(geometry: &Geometry, resynced: bool) -> ArrayConfig {
         ancestors: Vec::new(),
         forced_at: Update(0),
         unfinished_since: Update(0),
+        written_seconds: 0,
         features: Features::default(),
         clean: true,
         log_from: 0,

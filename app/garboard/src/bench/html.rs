@@ -17,7 +17,7 @@ use super::details::details;
 use super::files::FileSystem;
 use super::{PointReport, Report, ladders};
 use crate::output::size;
-use control::dates::date;
+use units::dates::date;
 
 const STYLE: &str = include_str!("html/style.css");
 

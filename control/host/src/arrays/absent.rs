@@ -13,6 +13,7 @@ use uuid::Uuid;
 use volume::VolumeTable;
 
 use super::assemble::of_verdict;
+use super::created_now;
 use super::recover::{Asked, of_drive};
 use crate::error::{error, of_io};
 use crate::losses::{give_up_half_written, is_full};
@@ -104,6 +105,7 @@ impl Host {
                 next.map_err(Clone::clone)
             };
             let mut next = starting.next(object, &found, without)?;
+            next.written_seconds = created_now().seconds;
             for redo in redo {
                 found.note_replay(&mut next, &mut regions.clone(), redo);
             }

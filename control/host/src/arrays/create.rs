@@ -365,6 +365,7 @@ fn first_config(
         ancestors: Vec::new(),
         forced_at: Update(0),
         unfinished_since: Update(0),
+        written_seconds: created_now().seconds,
         features: Features {
             // Nothing is written, whatever lies on the drives: that is what the region map says.
             incompat: if is_unwritten { INCOMPAT_UNWRITTEN } else { 0 },

@@ -137,6 +137,8 @@ fn halves_that_both_went_on_are_imported_one_at_a_time() {
             host.import_array(&import(&["one", "two"], force))
         });
         assert!(refusal.next.contains("--search"), "{refusal}");
+        let dates = refusal.message.matches(" UTC after").count();
+        assert_eq!(dates, 2, "each side says when it was written: {refusal}");
     }
     let imported = bench.host.import_array(&import(&["two"], true));
     let imported = imported.expect("one half");

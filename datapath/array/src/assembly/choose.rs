@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use units::dates::date;
 use units::{DriveIndex, MemberIndex};
 
 use super::history::{History, Relation, judge};
@@ -400,8 +401,12 @@ fn side(config: &ArrayConfig, claims: &[Claim], name: Name) -> String {
     let is_its = |claim: &&Claim| claim.config.update_id == config.update_id;
     let drives = claims.iter().filter(is_its);
     let drives: Vec<String> = drives.map(|claim| name(claim.drive())).collect();
+    let when = match config.written_seconds {
+        0 => "at an unknown time".to_owned(),
+        seconds => format!("on {}", date(seconds)),
+    };
     let mut text = format!(
-        "{} wrote {} ({:032x}) after",
+        "{} wrote {} ({:032x}) {when} after",
         drives.join(", "),
         config.update,
         config.update_id

@@ -12,8 +12,8 @@ use super::config::{
 };
 use super::extent::{decode_runs, encode_runs, runs_bytes};
 use super::head::{
-    COMPAT_HEDGED, COMPAT_MAPPED, COMPAT_MISSED, COMPAT_UNFINISHED, Features, FormatError,
-    HEAD_BYTES, Head, RawFeatures, check_features, open, seal,
+    COMPAT_DATED, COMPAT_HEDGED, COMPAT_MAPPED, COMPAT_MISSED, COMPAT_UNFINISHED, Features,
+    FormatError, HEAD_BYTES, Head, RawFeatures, check_features, open, seal,
 };
 use super::lost::{LOST_RECORD_BYTES, decode_lost, encode_lost};
 use super::missed::Missed;
@@ -69,7 +69,8 @@ struct RawConfig {
     ancestors: [RawAncestor; ANCESTORS_MAX],
     log_from: U64,
     unfinished_since: U64,
-    reserved: [u8; 24],
+    written_seconds: U64,
+    reserved: [u8; 16],
     scrub: RawScrub,
 }
 
@@ -251,25 +252,25 @@ impl RecordCopy {
         let has_missed = features.take_missed();
         let hedged = features.take_hedged();
         let unfinished = features.take_unfinished();
+        let dated = features.take_dated();
         let tables = Tables::cut(&raw, record, has_lost)?;
         let ancestors = raw
             .ancestors
             .get(..bytes_usize(raw.ancestor_count.get().into()))
             .ok_or(invalid("number of ancestors"))?;
+        let told = |counts: bool, word: U64| if counts { word.get() } else { 0 };
         let config = ArrayConfig {
             array: head.array,
             name: decode_name(&raw.name).ok_or(invalid("name of the array"))?,
             update: head.update,
             update_id: raw.update_id.get(),
+            written_seconds: told(dated, raw.written_seconds),
             ancestors: ancestors
                 .iter()
                 .map(|ancestor| (Update(ancestor.update.get()), ancestor.id.get()))
                 .collect(),
             forced_at: Update(raw.forced_at.get()),
-            unfinished_since: Update(match unfinished {
-                true => raw.unfinished_since.get(),
-                false => 0,
-            }),
+            unfinished_since: Update(told(unfinished, raw.unfinished_since)),
             features,
             clean: raw.flags.get() & FLAG_CLEAN != 0,
             resynced_until: StripeIndex(raw.resynced_until.get()),
@@ -387,12 +388,13 @@ impl From<&ArrayConfig> for RawConfig {
             raw.id = (*id).into();
         }
         let options = &config.options;
-        let bit_if = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
-        let hedged = bit_if(options.hedged_reads == HedgedReads::Always, COMPAT_HEDGED);
-        let unfinished = bit_if(config.unfinished_since > Update(0), COMPAT_UNFINISHED);
+        let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        let hedged = bit(options.hedged_reads == HedgedReads::Always, COMPAT_HEDGED);
+        let unfinished = bit(config.unfinished_since > Update(0), COMPAT_UNFINISHED);
+        let dated = bit(config.written_seconds != 0, COMPAT_DATED);
         let mapped = config.features.compat & COMPAT_MAPPED;
         let features = Features {
-            compat: COMPAT_SCRUB | COMPAT_MISSED | hedged | unfinished | mapped,
+            compat: COMPAT_SCRUB | COMPAT_MISSED | hedged | unfinished | mapped | dated,
             ..config.features.with_lost(&config.lost)
         };
         RawConfig {
@@ -424,7 +426,8 @@ impl From<&ArrayConfig> for RawConfig {
             ancestors,
             log_from: config.log_from.into(),
             unfinished_since: config.unfinished_since.0.into(),
-            reserved: [0; 24],
+            written_seconds: config.written_seconds.into(),
+            reserved: [0; 16],
             scrub: RawScrub::new(config),
         }
     }

@@ -235,6 +235,9 @@ pub struct ArrayConfig {
     pub update: Update,
     /// A random number, new for each update: two engines that wrote alone cannot agree on it.
     pub update_id: u128,
+    /// When it was first written to a drive, by the clock of whoever did so: seconds since 1970
+    /// UTC; 0 when nobody knows. Only for people: clocks go wrong.
+    pub written_seconds: u64,
     /// Updates before this one, newest first; at most [`ANCESTORS_MAX`].
     pub ancestors: Vec<(Update, u128)>,
     /// The last update that began with a forced start; 0 when none did.
@@ -300,6 +303,7 @@ impl ArrayConfig {
                 .expect("updates do not run out"),
         );
         next.update_id = update_id;
+        next.written_seconds = 0;
         next.unfinished_since = Update(0);
         next.ancestors.insert(0, (self.update, self.update_id));
         next.ancestors.truncate(ANCESTORS_MAX);

@@ -116,7 +116,17 @@ pub(super) const COMPAT_UNFINISHED: u64 = 8;
 /// array.
 pub const COMPAT_MAPPED: u64 = 16;
 
+/// Compat: the record says when it was written.
+pub(super) const COMPAT_DATED: u64 = 32;
+
 impl Features {
+    /// Whether the record says when it was written; the bit belongs to the bytes only.
+    pub(super) fn take_dated(&mut self) -> bool {
+        let is_dated = self.compat & COMPAT_DATED != 0;
+        self.compat &= !COMPAT_DATED;
+        is_dated
+    }
+
     /// Whether the record says which members starts left out that came to nothing; the bit belongs
     /// to the bytes only.
     pub(super) fn take_unfinished(&mut self) -> bool {

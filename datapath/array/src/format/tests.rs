@@ -69,6 +69,7 @@ pub(crate) fn config(members: u16) -> ArrayConfig {
         ancestors: Vec::new(),
         forced_at: Update(0),
         unfinished_since: Update(0),
+        written_seconds: 0,
         features: Features::default(),
         clean: true,
         resynced_until: StripeIndex(0),
@@ -692,6 +693,22 @@ fn a_record_may_be_the_one_that_was_forced_or_of_a_start_and_name_none_that_come
 }
 
 #[test]
+fn a_record_says_when_it_was_written_and_one_without_the_bit_does_not() {
+    let dated = ArrayConfig {
+        written_seconds: 1_795_274_820,
+        ..config(4)
+    };
+    let bytes = encoded(&dated);
+    assert_eq!(bytes[616..624], 1_795_274_820_u64.to_le_bytes());
+    let (_, read) = ArrayConfig::decode(&bytes).expect("good");
+    assert_eq!(read, dated);
+    assert_eq!(dated.next(9).written_seconds, 0, "not written yet");
+    let undated = encoded(&config(4));
+    let bit = |bytes: &[u8]| bytes[48] & 32 != 0;
+    assert!(bit(&bytes) && !bit(&undated));
+}
+
+#[test]
 fn no_two_writes_of_the_region_map_that_count_have_the_same_place() {
     let places = (0..4).flat_map(|block| [6, 7].map(|at| RegionBlock::offset(block, at)));
     let size = u64::try_from(REGION_BLOCK_BYTES).expect("few");
@@ -917,6 +934,7 @@ prop_compose! {
             ancestors: (1..).zip(ancestors).map(|(back, id)| (Update(update - back), id)).collect(),
             forced_at: Update(update / 2),
             unfinished_since: Update(update / 3),
+            written_seconds: update / 5,
             features: Features { compat: 0, read_only_compat, incompat: 0 },
             clean: numbers.2,
             resynced_until: StripeIndex(numbers.1),

@@ -9,7 +9,7 @@ use super::said::{Action, Scrub};
 use crate::output::{Row, or_dash, size, word};
 use crate::progress;
 use crate::session::Session;
-use control::dates::date;
+use units::dates::date;
 
 impl Scrub {
     pub(super) fn run(self, session: &mut Session<'_, '_>) -> Answer<()> {

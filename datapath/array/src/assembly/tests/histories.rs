@@ -9,7 +9,8 @@ fn halves_that_were_both_started_are_a_split_brain() {
     let first = one(&found[..1]).start(0x111, false).expect("lowest half");
     let second = one(&found[1..]).start(0x222, true).expect("forced half");
     for (left, right) in [(0, 0), (0, 3), (4, 0), (30, 0), (0, 30)] {
-        let (left, right) = (later(&first, left), later(&second, right));
+        let (left, mut right) = (later(&first, left), later(&second, right));
+        right.written_seconds = 1_795_274_820;
         set(&mut found[0], &left);
         set(&mut found[1], &right);
         let assembly = one(&found);
@@ -18,6 +19,12 @@ fn halves_that_were_both_started_are_a_split_brain() {
         for side in [&left, &right] {
             let id = format!("{} ({:032x})", side.update, side.update_id);
             assert!(said.contains(&id), "{said} names {id}");
+        }
+        for when in [
+            format!("({:032x}) at an unknown time after", left.update_id),
+            format!("({:032x}) on 2026-11-21 15:27 UTC after", right.update_id),
+        ] {
+            assert!(said.contains(&when), "{said} says {when}");
         }
         assert!(assembly.start(1, true).is_err());
         assert_eq!(assembly.left_out.len(), 1);

@@ -44,6 +44,10 @@ impl Shard {
 
     pub(super) fn advance_commit(&mut self, io: &mut impl Io) -> usize {
         let mut commit = self.decider().commit.take().expect("looked at");
+        // One that goes out again stays the same.
+        if commit.phase == CommitPhase::Write && commit.config.written_seconds == 0 {
+            commit.config.written_seconds = self.decider().scrub.seconds_at(io.now());
+        }
         let mut moved = 0;
         while let Some(&member) = commit.todo.last() {
             if !self.can_issue(1, io) {
