@@ -366,7 +366,7 @@ impl Host {
         running.map_or_else(|| entry.config.clone(), |state| state.config)
     }
 
-    fn state_of(&self, entry: &ArrayEntry) -> Option<ArrayState> {
+    pub(crate) fn state_of(&self, entry: &ArrayEntry) -> Option<ArrayState> {
         let there = entry.serving.has_shards();
         there.then(|| self.engine.array_state(entry.index))?
     }

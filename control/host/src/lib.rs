@@ -511,7 +511,7 @@ impl control::Engine for Host {
             }
             .to_owned(),
             parity_backend: format!("{:?}", parity::Backend::best()).to_lowercase(),
-            warnings: self.hold_warnings(),
+            warnings: [self.hold_warnings(), self.hanging_warnings()].concat(),
         }
     }
 

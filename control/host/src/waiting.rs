@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use array::HoldStatus;
+use array::{HoldStatus, MapState, Waits};
 use block::Status;
 use control::view::{ArrayView, HeldMember};
 use control::{Answer, EngineError, ErrorKind};
@@ -14,13 +14,15 @@ use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
 use crate::Host;
 use crate::drives::survives_without;
 use crate::error::{error, of_change};
-use crate::state::State;
+use crate::state::{ArrayEntry, State};
 use crate::views::held_because;
 
 /// What takes members away for a moment only, commands do not notice.
 const BLINK: Duration = Duration::from_secs(2);
 /// Between two looks whether they are back.
 const PAUSE: Duration = Duration::from_millis(20);
+/// People are told of a member that keeps a request for so long.
+const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 impl Host {
     /// Refuses a change of an array's record while a member is waited for that the record cannot be
@@ -123,6 +125,19 @@ impl Host {
         Some(waits_for(state, name, &hold))
     }
 
+    /// Which members of arrays have not answered for long, in sentences.
+    pub(crate) fn hanging_warnings(&self) -> Vec<String> {
+        let state = self.state();
+        let of_array = |entry: &ArrayEntry| {
+            let running = self.state_of(entry);
+            let said = running.map_or_else(Vec::new, |running| hanging(&state, entry, &running));
+            let name = entry.name.clone();
+            said.into_iter()
+                .map(move |text| format!("array {name}: {text}"))
+        };
+        state.arrays.values().flat_map(of_array).collect()
+    }
+
     /// What arrays wait for, in sentences.
     pub(crate) fn hold_warnings(&self) -> Vec<String> {
         let arrays = self.do_arrays().into_iter();
@@ -157,6 +172,49 @@ impl Host {
             _ => back,
         }
     }
+}
+
+/// Members that have kept a request for long and count all the same, and what becomes of that.
+pub(crate) fn hanging(
+    state: &State,
+    entry: &ArrayEntry,
+    running: &engine::ArrayState,
+) -> Vec<String> {
+    let Waits {
+        oldest,
+        silent_max,
+        kept_max,
+    } = &running.waits;
+    let is_torn = running.map.stripes_untrusted() > 0;
+    let sentence = |(position, age): (usize, &Duration)| {
+        let member = MemberIndex::from_at(position);
+        let is_out = running.map.members[position].state == MapState::Lost;
+        let is_held = running.map.held[position];
+        if *age < HANGS_AFTER || is_out || is_held {
+            return None;
+        }
+        let drive = state.drive_of(entry.uuid, member);
+        let drive = drive.map_or("none", |drive| drive.name.as_str());
+        let outlook = if !survives_without(running, member) {
+            "the array cannot do without it, and waits until it answers or the host gives the \
+             requests up"
+                .to_owned()
+        } else if is_torn {
+            "as long as a resync is due it is not left out, and what only it holds waits".to_owned()
+        } else {
+            format!(
+                "reads go around it, writes wait; if the others answer, it is left out once it has \
+                 answered nothing for {} s, or has kept a read or a write for {} s",
+                silent_max.as_secs(),
+                kept_max.as_secs()
+            )
+        };
+        Some(format!(
+            "{member}, drive {drive}, has not answered a request for {} s: {outlook}",
+            age.as_secs()
+        ))
+    };
+    oldest.iter().enumerate().filter_map(sentence).collect()
 }
 
 /// Whom an array waits for, and what is the matter with the first of them.

@@ -55,6 +55,6 @@ pub use scrub::{
     ScrubStatus, ScrubTally, WallClock, WindowTally,
 };
 pub use shard::{
-    Hedging, HoldStatus, Lends, Patience, Room, Shard, ShardCounters, ShardError, Shared,
+    Hedging, HoldStatus, Lends, Patience, Room, Shard, ShardCounters, ShardError, Shared, Waits,
 };
 pub use throttle::Yield;

@@ -60,7 +60,7 @@ use self::issue::{DriveIo, Order};
 pub(crate) use self::laggards::LaggardKeeper;
 use self::laggards::Pacing;
 use self::late::Late;
-pub use self::late::Patience;
+pub use self::late::{Patience, Waits};
 use self::lending::Lending;
 pub use self::lending::Lends;
 use self::log::Log;

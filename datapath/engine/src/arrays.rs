@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use array::format::ArrayConfig;
-use array::{ArrayMap, HoldStatus, MemberPace, PassStatus, ScrubStatus, ShardCounters, Suspects};
+use array::{
+    ArrayMap, HoldStatus, MemberPace, PassStatus, ScrubStatus, ShardCounters, Suspects, Waits,
+};
 use units::{ArrayIndex, MemberIndex, Update};
 use uuid::Uuid;
 
@@ -33,6 +35,8 @@ pub struct ArrayState {
     pub held: usize,
     /// By member, how it keeps up with its peers; empty when nothing was compared yet.
     pub paces: Vec<MemberPace>,
+    /// How long members take over what any reactor has asked them.
+    pub waits: Waits,
 }
 
 impl Engine {
@@ -91,15 +95,17 @@ impl Engine {
         let mut counters = Vec::with_capacity(self.handles().len());
         let (mut pending, mut held) = (0, 0);
         let mut scrub_guilt = vec![0; map.members.len()];
+        let mut waits = Waits::default();
         for handle in self.handles() {
             let count = move |core: &mut Core| {
                 let shard = core.shard(array);
                 shard.map_or_else(Default::default, |shard| {
-                    let guilt = shard.scrub_guilt().to_vec();
-                    (shard.counters(), shard.pending(), shard.held(), guilt)
+                    let of_members = (shard.scrub_guilt().to_vec(), shard.waits());
+                    (shard.counters(), shard.pending(), shard.held(), of_members)
                 })
             };
-            let (counts, requests, waiting, guilt) = handle.call(count).ok()?;
+            let (counts, requests, waiting, (guilt, here)) = handle.call(count).ok()?;
+            waits.join(here);
             counters.push(counts);
             pending += requests;
             held += waiting;
@@ -118,6 +124,7 @@ impl Engine {
             hold,
             held,
             paces,
+            waits,
         })
     }
 }

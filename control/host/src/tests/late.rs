@@ -85,6 +85,39 @@ fn a_member_that_does_not_answer_is_read_around() {
 }
 
 #[test]
+fn a_member_that_keeps_a_write_is_told_of_with_what_becomes_of_it() {
+    let bench = tank(u32::MAX, &["first"]);
+    let mut first = guest(&bench, "first");
+    first.fill(0, 1);
+    let told = |bench: &Bench| {
+        let of_array = bench.array("tank").warnings.concat();
+        (of_array, bench.host.status().warnings.concat())
+    };
+    let hangs = "member 1, drive two, has not answered a request for ";
+    assert!(!told(&bench).0.contains(hangs));
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    bench.inject("two", Fault::Delay(Duration::from_secs(4)));
+    // A whole stripe.
+    first.begin_fill_all(0, 2, 2 * 64 * 1024);
+    wait_until("it is told of", || told(&bench).0.contains(hangs));
+    let (of_array, of_all) = told(&bench);
+    assert!(
+        of_array.contains("it is left out once it has answered nothing"),
+        "{of_array}"
+    );
+    assert!(
+        of_all.contains("array tank: member 1, drive two"),
+        "{of_all}"
+    );
+    bench.host.state().drives["two"].drive.clear_faults();
+    wait_until("it has answered", || !told(&bench).0.contains(hangs));
+    assert!(!told(&bench).1.contains(hangs));
+    assert_eq!(bench.array("tank").state, ArrayState::Optimal);
+}
+
+#[test]
 fn a_member_that_hangs_once_more_keeps_no_read() {
     super::on_both_kinds(|| {
         let bench = tank(u32::MAX, &["first"]);

@@ -12,6 +12,7 @@ use crate::deleted::deleted_members;
 use crate::found;
 use crate::losses::{pass_word, way_out_of_losses};
 use crate::state::{ArrayEntry, DriveEntry, DriveRole, Notice, Serving, State};
+use crate::waiting::hanging;
 
 /// What was said when the array was assembled and still holds, what a start would come to, and
 /// what the last scrub has left.
@@ -56,8 +57,9 @@ pub(super) fn warnings(
             entry.name, member.0
         )
     }));
-    if running.is_some() {
+    if let Some(running) = running {
         warnings.extend(contested(state, entry, config));
+        warnings.extend(hanging(state, entry, running));
     }
     warnings.extend(untold(config, &entry.superblock));
     match verdict(state, entry) {

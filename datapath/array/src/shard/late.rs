@@ -33,6 +33,7 @@ use crate::io::{Io, MemberFailure};
 use crate::map::{ArrayMap, MapState};
 use crate::planted::{self, Fault};
 
+pub use ages::Waits;
 pub use patience::Patience;
 
 /// A slow member's oldest request is so many times as old as its peers'.

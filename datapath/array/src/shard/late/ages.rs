@@ -1,13 +1,54 @@
 //! How long members keep what they were asked.
 
+use std::time::Duration;
+
 use block::Operation;
 
 use super::super::{IoOwner, Shard};
-use super::{Answers, Late};
+use super::{Answers, KEPT, Late, Patience};
 use crate::map::MapState;
 use crate::planted::{self, Fault};
 
+/// How long members take over what they were asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// By member: the age of its oldest request, at the last look.
+    pub oldest: Vec<Duration>,
+    /// A member that can be done without and answers nothing at all for so long is excluded,
+    pub silent_max: Duration,
+    /// and one that keeps a read or a write for so long, whatever else it answers.
+    pub kept_max: Duration,
+}
+
+impl Waits {
+    /// Takes in what another shard has seen of the same array.
+    pub fn join(&mut self, other: Waits) {
+        let members = self.oldest.len().max(other.oldest.len());
+        self.oldest.resize(members, Duration::ZERO);
+        for (age, seen) in self.oldest.iter_mut().zip(other.oldest) {
+            *age = seen.max(*age);
+        }
+        self.silent_max = self.silent_max.max(other.silent_max);
+        self.kept_max = self.kept_max.max(other.kept_max);
+    }
+}
+
 impl Shard {
+    /// How long members take over what this shard has asked them.
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        let Patience { look, late, .. } = self.late.patience;
+        // What was measured before everything was answered says nothing.
+        let is_known = self.ios.in_use() > 0 && self.late.has_looked;
+        let answers = self.late.answers.iter();
+        let age = |answers: &Answers| look * if is_known { answers.oldest } else { 0 };
+        Waits {
+            oldest: answers.map(age).collect(),
+            silent_max: look * late,
+            kept_max: look * late.saturating_mul(KEPT),
+        }
+    }
+
     /// How old each member's oldest request is.
     pub(super) fn measure(&mut self) {
         let Late { now, answers, .. } = &mut self.late;
