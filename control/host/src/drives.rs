@@ -350,6 +350,15 @@ impl Host {
     }
 
     pub(crate) fn do_remove_drive(&self, name: &str, force: bool) -> Answer<()> {
+        let uuid = self.state().drives.get(name).map(|entry| entry.uuid);
+        self.remove_open_drive(name, force)?;
+        if let Some(uuid) = uuid {
+            self.forget_rival(uuid);
+        }
+        Ok(())
+    }
+
+    fn remove_open_drive(&self, name: &str, force: bool) -> Answer<()> {
         let object = format!("drive {name}");
         let (role, handle, index, uuid) = {
             let state = self.state();
@@ -491,9 +500,13 @@ impl Host {
             records::forget(&drive, superblock).map_err(io)?;
         }
         drive.wipe().map_err(io)?;
-        if let Some(entry) = self.state().drives.get_mut(name) {
+        let wiped = self.state().drives.get_mut(name).map(|entry| {
             entry.role = DriveRole::Free;
             entry.now_holds(String::new());
+            entry.uuid
+        });
+        if let Some(uuid) = wiped {
+            self.forget_rival(uuid);
         }
         self.drive_view(name)
     }

@@ -9,7 +9,7 @@ use control::view::{ArrayView, HeldMember};
 use control::{Answer, EngineError, ErrorKind};
 use engine::ChangeError;
 use rustix::process::{Resource, getrlimit};
-use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock};
+use units::{ArrayIndex, Clock, MemberIndex, MonotonicClock, StripeIndex};
 
 use crate::Host;
 use crate::drives::survives_without;
@@ -185,7 +185,8 @@ pub(crate) fn hanging(
         silent_max,
         kept_max,
     } = &running.waits;
-    let is_torn = running.map.stripes_untrusted() > 0;
+    // As members that are late are judged: mirrors as well.
+    let is_torn = running.map.trusted_until < StripeIndex(running.map.geometry.stripes());
     let sentence = |(position, age): (usize, &Duration)| {
         let member = MemberIndex::from_at(position);
         let is_out = running.map.members[position].state == MapState::Lost;

@@ -437,14 +437,15 @@ impl Host {
             }
         }
         map.complete();
-        if map.lost_blocks() > 0 {
+        let is_told = assembly.config.features.has_unwritten();
+        if map.lost_blocks() > 0 && superblock.geometry.parity() > 0 && !is_told {
             tracing::error!(
                 event = "regions_lost",
                 array = assembly.config.name,
                 blocks = map.lost_blocks(),
                 of = map.space().blocks(),
-                "no good copy of these blocks of the region map: what they tell of is resynced if the \
-                 last stop was not clean; look at the drives, or at who writes to them"
+                "no good copy of these blocks of the region map is here: what they tell of counts as \
+                 written; look at the drives, or at who writes to them"
             );
         }
         map

@@ -1,6 +1,7 @@
 //! Members that return: drives that were one when they left are taken back, and only what they have
 //! missed is filled.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use array::assembly::{NoReturn, Returning, may_return};
@@ -30,15 +31,20 @@ struct Running {
 impl Host {
     /// Takes a drive back by itself if it was a member of a running array that has only been away.
     pub(crate) fn bring_back(&self, drive: &str) {
+        self.try_to_bring_back(drive);
+    }
+
+    /// As [`Host::bring_back`]; whether it may go well another time.
+    fn try_to_bring_back(&self, drive: &str) -> bool {
         let Some((array, returning)) = self.returning(drive) else {
-            return;
+            return false;
         };
         if !returning.by_itself() {
             tracing::info!(event = "member_waits", array = array.name, member = returning.member.0, drive,
                 cause = %returning.cause, "it returns when it is asked to replace itself");
-            return;
+            return false;
         }
-        if let Some(twin) = self.twin_of(drive) {
+        if let Some(twin) = self.rival_of(drive) {
             tracing::warn!(
                 event = "member_not_returned",
                 array = array.name,
@@ -47,15 +53,58 @@ impl Host {
                 twin,
                 "two drives claim the place"
             );
-            let mut state = self.state();
-            if let Some(uuid) = state.drives.get(drive).map(|entry| entry.uuid) {
-                state.contested.insert(uuid);
-            }
-            return;
+            return true;
         }
-        if let Err(refused) = self.give_back(&array, drive, &returning) {
+        let given = self.give_back(&array, drive, &returning);
+        if let Err(refused) = &given {
             tracing::warn!(event = "member_not_returned", array = array.name, member = returning.member.0, drive,
                 error = %refused, "it stays out");
+        }
+        given.is_err()
+    }
+
+    /// Another drive that claims a drive's place, or has claimed it and is only away: it may be the
+    /// right one, and the one that is here a copy of what it was a moment before.
+    fn rival_of(&self, drive: &str) -> Option<String> {
+        let mut state = self.state();
+        let (uuid, mark) = state
+            .drives
+            .get(drive)
+            .map(|own| (own.uuid, own.mark.clone()))?;
+        let is_rival =
+            |other: &&DriveEntry| other.name != drive && other.mark == mark && !mark.is_empty();
+        let here: Vec<(Uuid, String)> = {
+            let rivals = state.drives.values().filter(is_rival);
+            rivals
+                .map(|other| (other.uuid, other.name.clone()))
+                .collect()
+        };
+        if !here.is_empty() {
+            let rivals = state.contested.entry(uuid).or_default();
+            rivals.extend(here.iter().map(|(uuid, _)| *uuid));
+        }
+        let away = state
+            .contested
+            .get(&uuid)
+            .is_some_and(|rivals| !rivals.is_empty());
+        let away = away.then(|| "one that is away".to_owned());
+        here.into_iter().next().map(|(_, name)| name).or(away)
+    }
+
+    /// A drive has the place that it claims.
+    fn note_uncontested(&self, drive: &str) {
+        let mut state = self.state();
+        if let Some(uuid) = state.drives.get(drive).map(|entry| entry.uuid) {
+            state.contested.remove(&uuid);
+        }
+    }
+
+    /// Somebody has said of a drive that it is nobody: it claims no place any more.
+    pub(crate) fn forget_rival(&self, drive: Uuid) {
+        let contested = &mut self.state().contested;
+        contested.remove(&drive);
+        for rivals in contested.values_mut() {
+            rivals.remove(&drive);
         }
     }
 
@@ -72,22 +121,26 @@ impl Host {
         }
     }
 
-    /// Takes back what another drive kept from returning that claims the place no more. Only for
-    /// who may change arrays.
+    /// Takes back what another drive kept from returning that claims the place no more, because
+    /// somebody has removed or wiped it. Only for who may change arrays.
     pub(crate) fn bring_back_uncontested(&self) {
-        let contested: Vec<(Uuid, String)> = {
+        let alone: Vec<(Uuid, String)> = {
             let state = self.state();
-            let is_contested = |entry: &&DriveEntry| state.contested.contains(&entry.uuid);
-            let entries = state.drives.values().filter(is_contested);
+            let is_alone = |entry: &&DriveEntry| {
+                state
+                    .contested
+                    .get(&entry.uuid)
+                    .is_some_and(BTreeSet::is_empty)
+            };
+            let entries = state.drives.values().filter(is_alone);
             entries
                 .map(|entry| (entry.uuid, entry.name.clone()))
                 .collect()
         };
-        let still = |(_, name): &(Uuid, String)| self.twin_of(name).is_some();
-        let (kept, alone): (Vec<_>, Vec<_>) = contested.into_iter().partition(still);
-        self.state().contested = kept.into_iter().map(|(uuid, _)| uuid).collect();
-        for (_, name) in alone {
-            self.bring_back(&name);
+        for (uuid, name) in alone {
+            if !self.try_to_bring_back(&name) {
+                self.state().contested.remove(&uuid);
+            }
         }
     }
 
@@ -237,6 +290,7 @@ impl Host {
         if let Err(ChangeError::Refused(refusal)) = &returned {
             return Err(of_refusal(object, refusal));
         }
+        self.note_uncontested(drive);
         if let Some(entry) = self.state().drives.get_mut(drive) {
             entry.role = DriveRole::Member {
                 array: array.uuid,

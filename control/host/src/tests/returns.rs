@@ -335,3 +335,50 @@ fn an_old_copy_keeps_a_member_out_only_as_long_as_it_is_there_and_it_is_said_how
     assert_eq!(bench.array("tank").members[1].drive.as_deref(), Some("two"));
     optimal(&bench);
 }
+
+#[test]
+fn a_copy_does_not_return_by_itself_when_the_one_that_it_rivals_is_only_away() {
+    let (bench, guest) = served();
+    wait_until("parity is right everywhere", || {
+        bench.array("tank").jobs.is_empty()
+    });
+    drop(guest);
+    // As good as the right one, by its record.
+    fs::copy(bench.path("two"), bench.path("clone")).expect("a copy");
+    bench.open_file("clone").expect("a file");
+    bench.host.remove_drive("two", true).expect("two are left");
+    bench.open_file("two").expect("it is back");
+    bench.host.bring_back("clone");
+    bench.host.close_gone();
+    assert_eq!(bench.array("tank").members[1].drive, None);
+    bench.host.close("two");
+    for _ in 0..2 {
+        bench.host.close_gone();
+        // As when it is opened anew.
+        bench.host.bring_back("clone");
+        assert_eq!(
+            bench.array("tank").members[1].drive,
+            None,
+            "it may be the copy"
+        );
+    }
+    let said = bench.array("tank").warnings.join("\n");
+    for word in [
+        "drive clone says that it is member 1",
+        "one that is away",
+        "array replace tank",
+    ] {
+        assert!(said.contains(word), "no `{word}` in: {said}");
+    }
+    let replaced = bench.host.replace_member("tank", &replace("clone", false));
+    replaced.expect("somebody wants it");
+    assert_eq!(
+        bench.array("tank").members[1].drive.as_deref(),
+        Some("clone")
+    );
+    let state = bench.host.state();
+    assert!(
+        !state.contested.contains_key(&state.drives["clone"].uuid),
+        "it has its place"
+    );
+}

@@ -113,7 +113,7 @@ fn contested<'a>(
         let claimants: Vec<&DriveEntry> = state.drives.values().filter(is_claimant).collect();
         let (would_return, others): (Vec<&DriveEntry>, Vec<&DriveEntry>) = claimants
             .iter()
-            .partition(|drive| state.contested.contains(&drive.uuid));
+            .partition(|drive| state.contested.contains_key(&drive.uuid));
         let names = |drives: &[&DriveEntry]| {
             let names: Vec<&str> = drives.iter().map(|drive| drive.name.as_str()).collect();
             names.join(", ")
@@ -134,13 +134,27 @@ fn contested<'a>(
                            returns by itself"
                 .to_owned(),
         };
-        (claimants.len() > 1).then(|| {
-            format!(
+        let rivals = |drive: &&DriveEntry| {
+            let rivals = state.contested.get(&drive.uuid);
+            rivals.is_some_and(|rivals| !rivals.is_empty())
+        };
+        match claimants[..] {
+            [] => None,
+            [drive] if !rivals(&drive) => None,
+            [drive] => Some(format!(
+                "drive {name} says that it is {member}, and so did one that is away now: it may be \
+                 a copy, and is not taken back by itself; bring the right one back, or \
+                 `garboard array replace {array} --member {number} --drive {name}`",
+                name = drive.name,
+                array = entry.name,
+                number = member.0,
+            )),
+            [_, _, ..] => Some(format!(
                 "drives {} all say that they are {member}, and so none of them is taken back: \
                  {way_out}",
                 names(&claimants)
-            )
-        })
+            )),
+        }
     })
 }
 
