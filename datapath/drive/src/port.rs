@@ -15,8 +15,7 @@ mod tests;
 mod watches;
 mod work;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ use crate::fault::Access;
 use crate::mapping::Mapping;
 use crate::pins::Pins;
 use crate::uring::{Answer, Handle};
-use delayed::Delayed;
+use delayed::DelayedAnswers;
 use joined::Run;
 use keys::Key;
 use rings::Rings;
@@ -136,9 +135,7 @@ pub struct Port {
     copies: Vec<Waiting>,
     /// Answers that the next poll gives out.
     finished: Vec<Completion>,
-    /// The next one that is due on top.
-    delayed: BinaryHeap<Reverse<Delayed>>,
-    delayed_times: u64,
+    delayed: DelayedAnswers,
     watches: Watches,
     answers: Vec<Answer>,
     in_kernel: usize,
@@ -197,8 +194,7 @@ impl Port {
             starved: VecDeque::with_capacity(requests),
             copies: Vec::with_capacity(requests),
             finished: Vec::with_capacity(requests),
-            delayed: BinaryHeap::with_capacity(requests),
-            delayed_times: 0,
+            delayed: DelayedAnswers::new(),
             watches: Watches::default(),
             answers: Vec::with_capacity(4 * requests),
             in_kernel: 0,
@@ -229,6 +225,7 @@ impl Port {
             self.seats.push(None);
             self.seats.len() - 1
         });
+        self.delayed.make_room(place);
         let handle = self.rings.register(&drive, place);
         self.seats[place] = Some(Seat {
             drive,
@@ -252,16 +249,11 @@ impl Port {
         };
         self.copy_waiting();
         self.seat(place).leaving = true;
-        let finished = &mut self.finished;
-        self.delayed.retain(|Reverse(delayed)| {
-            let stays = delayed.seat != place;
-            if !stays {
-                let cookie = delayed.completion.cookie;
-                let status = Status::Gone;
-                finished.push(Completion { cookie, status });
-            }
-            stays
+        let gone = self.delayed.leave(place).map(|completion| Completion {
+            status: Status::Gone,
+            ..completion
         });
+        self.finished.extend(gone);
         let queued = self
             .tasks
             .find(|task| task.seat == place && task.stage == Stage::Queued);
@@ -485,9 +477,7 @@ impl Port {
             }
         }
         self.answers = answers;
-        if !self.delayed.is_empty() {
-            self.give_due();
-        }
+        self.delayed.take_due(self.now, &mut self.finished);
     }
 
     /// A task is over: its slot and buffer are free again, its request is answered.
@@ -521,32 +511,14 @@ impl Port {
         if delay.is_zero() {
             self.finished.push(completion);
         } else {
-            let due = begun + delay;
-            let order = self.delayed_times;
-            self.delayed_times += 1;
-            self.delayed.push(Reverse(Delayed {
-                due,
-                order,
-                seat: place,
-                completion,
-            }));
-        }
-    }
-
-    /// Moves delayed answers that are due to the finished ones.
-    fn give_due(&mut self) {
-        let now = self.now;
-        while let Some(Reverse(next)) = self.delayed.peek()
-            && next.due <= now
-        {
-            self.finished.push(next.completion);
-            self.delayed.pop();
+            let kind = (place, request.operation == Operation::Read);
+            self.delayed.push(kind, begun + delay, completion);
         }
     }
 
     /// The limit of a sleep, or less when a delayed answer is due before.
     fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
-        let next = self.delayed.peek().map(|next| next.0.due);
+        let next = self.delayed.next();
         let until = next.map(|due| due.since(self.clock.now()));
         limit.into_iter().chain(until).min()
     }
