@@ -215,6 +215,8 @@ pub struct HeldMember {
 
 /// How the warning begins that tells of [`ArrayView::unrepaired_blocks`].
 pub const LEFT_WRONG: &str = "the last scrub left wrong: ";
+/// So begins what an import says of an array whose name another one has.
+pub const GOES_BY_ITS_UUID: &str = "it goes by its uuid, ";
 
 /// An array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

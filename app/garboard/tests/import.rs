@@ -132,6 +132,8 @@ fn a_minority_is_imported_only_by_force_and_after_a_question_that_names_the_loss
     }
     let array = engine.json(&[&import[..], &["--force", "--yes"]].concat());
     assert_eq!(array["state"], "degraded", "{array}");
+    let told = array["warnings"].to_string();
+    assert_eq!(told.matches("started by force").count(), 1, "{told}");
 }
 
 #[test]
@@ -184,7 +186,7 @@ fn an_array_of_a_name_that_another_one_has_is_imported_by_its_uuid_and_it_is_sai
     let taken = engine.json(&[&["array", "import", uuid][..], &search].concat());
     assert_eq!(taken["name"], uuid.replace('-', ""));
     let said = taken["warnings"].to_string();
-    assert!(said.contains("its drives call it a,"), "{said}");
+    assert!(said.contains("known here that is called a,"), "{said}");
     let error = engine.refused(&["array", "import", uuid]).to_string();
     assert!(error.contains("knows it already"), "{error}");
 }

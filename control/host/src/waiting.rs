@@ -21,8 +21,8 @@ use crate::views::held_because;
 const BLINK: Duration = Duration::from_secs(2);
 /// Between two looks whether they are back.
 const PAUSE: Duration = Duration::from_millis(20);
-/// People are told of a member that keeps a request for so long.
-const HANGS_AFTER: Duration = Duration::from_secs(1);
+/// People are told of a member that keeps a request for so long. Less a flush may take at times.
+const HANGS_AFTER: Duration = Duration::from_secs(3);
 
 impl Host {
     /// Refuses a change of an array's record while a member is waited for that the record cannot be
@@ -204,8 +204,8 @@ pub(crate) fn hanging(
             "as long as a resync is due it is not left out, and what only it holds waits".to_owned()
         } else {
             format!(
-                "reads go around it, writes wait; if the others answer, it is left out once it has \
-                 answered nothing for {} s, or has kept a read or a write for {} s",
+                "reads go around it, writes wait; if the others answer, it is left out when it \
+                 answers nothing at all for {} s, or keeps a read or a write for {} s",
                 silent_max.as_secs(),
                 kept_max.as_secs()
             )

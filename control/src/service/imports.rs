@@ -7,7 +7,7 @@ use super::{Control, invalid};
 use crate::body::ImportBody;
 use crate::name;
 use crate::request::{ArrayImport, DriveSpec};
-use crate::view::{ArrayState, ArrayView, FoundArray};
+use crate::view::{ArrayState, ArrayView, FoundArray, GOES_BY_ITS_UUID};
 use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
 
@@ -63,11 +63,10 @@ impl Control {
         tracing::info!(event = "array_imported", object = %format_args!("array {}", array.name));
         self.bring_back(Start::Nothing);
         let mut now = self.array(&array.name)?;
-        for said in array.warnings {
-            if !now.warnings.contains(&said) {
-                now.warnings.push(said);
-            }
-        }
+        // The others are told as they are now.
+        let of_its_name = |said: &String| said.starts_with(GOES_BY_ITS_UUID);
+        let told = array.warnings.into_iter().filter(of_its_name);
+        now.warnings.extend(told);
         Ok(now)
     }
 

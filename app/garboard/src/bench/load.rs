@@ -13,6 +13,7 @@ use super::pattern::{Pattern, With, Work};
 use super::rate::{self, Asked, Schedule};
 use super::stalls::Stalled;
 use super::verify::Book;
+use crate::expect::float;
 
 /// Longest silence that is taken for a slow device and not for a dead one.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -99,10 +100,12 @@ impl Measured {
             all.add(measured);
             all.seconds = all.seconds.max(measured.seconds);
         }
-        if let Some(bursts) = &all.bursts {
+        if all.bursts.is_some() {
             // Between bursts nothing is asked: only their own time counts. Each has its bursts, one
-            // after the other, while the others have theirs.
-            all.seconds = bursts.seconds() / super::float_of(each.len());
+            // after the other, while the others have theirs, and so their rates add up.
+            let rate = |measured: &Measured| float(measured.bytes) / measured.seconds.max(1e-9);
+            let rates: f64 = each.iter().map(rate).sum();
+            all.seconds = float(all.bytes) / rates.max(1e-9);
         }
         all
     }

@@ -257,7 +257,7 @@ impl PointReport {
         let counted = float(measured.requests.max(1));
         let in_flight = super::float_of(point.jobs * point.depth * targets);
         let bursts = measured.bursts.as_ref();
-        let bursts = bursts.map(|times| Bursts::of(times, targets));
+        let bursts = bursts.map(|times| Bursts::of(times, figures.bytes_per_second));
         let window_error_percent = match bursts {
             // They are counted whole.
             Some(_) => 0.0,
@@ -342,16 +342,17 @@ pub(crate) struct Bursts {
 }
 
 impl Bursts {
-    fn of(times: &BurstTimes, targets: usize) -> Bursts {
+    /// `all`: the rate of all targets together.
+    fn of(times: &BurstTimes, all: f64) -> Bursts {
         let (first, last) = times.rates();
-        let all = super::float_of(targets);
+        let targets = all / last.max(1e-9);
         Bursts {
             count: times.count,
             first_done_us_p50: micros(times.first.per_mille(500)),
             last_done_us_p50: micros(times.last.per_mille(500)),
             last_done_us_max: micros(times.last.max_ns()),
-            first_done_bytes_per_second: all * first,
-            last_done_bytes_per_second: all * last,
+            first_done_bytes_per_second: targets * first,
+            last_done_bytes_per_second: all,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use array::assembly::{Assembly, Found, Verdict, assemble_named};
 use control::request::{ArrayImport, DriveSpec};
-use control::view::{ArrayView, FoundArray, FoundDrive};
+use control::view::{ArrayView, FoundArray, FoundDrive, GOES_BY_ITS_UUID};
 use control::{Answer, ErrorKind};
 use units::limits::NAME_BYTES_MAX;
 use units::{Clock, DriveIndex, MemberIndex, MonotonicClock};
@@ -210,8 +210,8 @@ impl Host {
 fn said_of_its_name(mut view: ArrayView, on_drives: &str) -> ArrayView {
     if view.name != on_drives {
         view.warnings.push(format!(
-            "its drives call it {on_drives}, which is the name of another array here: it goes by \
-             its uuid, {}, as long as that one is known",
+            "{GOES_BY_ITS_UUID}{}, as long as an array is known here that is called {on_drives}, \
+             as its drives call it, too",
             view.name
         ));
     }
