@@ -199,7 +199,6 @@ impl Host {
         for array in running {
             self.release_excluded(&array);
         }
-        self.bring_back_uncontested();
         self.note_deleted();
         let unused: Vec<(String, Arc<Drive>, bool)> = {
             let state = self.state();
@@ -350,15 +349,6 @@ impl Host {
     }
 
     pub(crate) fn do_remove_drive(&self, name: &str, force: bool) -> Answer<()> {
-        let uuid = self.state().drives.get(name).map(|entry| entry.uuid);
-        self.remove_open_drive(name, force)?;
-        if let Some(uuid) = uuid {
-            self.forget_rival(uuid);
-        }
-        Ok(())
-    }
-
-    fn remove_open_drive(&self, name: &str, force: bool) -> Answer<()> {
         let object = format!("drive {name}");
         let (role, handle, index, uuid) = {
             let state = self.state();
@@ -500,13 +490,13 @@ impl Host {
             records::forget(&drive, superblock).map_err(io)?;
         }
         drive.wipe().map_err(io)?;
-        let wiped = self.state().drives.get_mut(name).map(|entry| {
+        let claim = self.claim_of(name);
+        if let Some(entry) = self.state().drives.get_mut(name) {
             entry.role = DriveRole::Free;
             entry.now_holds(String::new());
-            entry.uuid
-        });
-        if let Some(uuid) = wiped {
-            self.forget_rival(uuid);
+        }
+        if let Some(claim) = claim {
+            self.give_up_claim(&claim);
         }
         self.drive_view(name)
     }

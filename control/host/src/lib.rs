@@ -344,7 +344,13 @@ impl control::Engine for Host {
         self.do_removed_late()
     }
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
-        self.do_remove_drive(name, force)
+        let claim = self.claim_of(name);
+        self.do_remove_drive(name, force)?;
+        // What the host takes away, and nobody removes, goes on claiming its place.
+        if let Some(claim) = claim {
+            self.give_up_claim(&claim);
+        }
+        Ok(())
     }
     fn signature_on(&self, name: &str) -> Answer<Option<String>> {
         self.do_signature_on(name)

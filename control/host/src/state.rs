@@ -262,9 +262,10 @@ pub(crate) struct State {
     pub(crate) pulled: BTreeSet<Uuid>,
     /// Drives of members whose files were deleted, when somebody looked last.
     pub(crate) deleted: BTreeSet<Uuid>,
-    /// Drives that would have returned to their arrays, had no other one claimed the same place;
-    /// and those that have, unless somebody has removed or wiped them.
-    pub(crate) contested: BTreeMap<Uuid, BTreeSet<Uuid>>,
+    /// By what drives say that they are ([`DriveEntry::mark`]): those that claimed it beside each
+    /// other when one of them would have returned to its array. Until somebody removes or wipes all
+    /// but one, or gives one the place.
+    pub(crate) contested: BTreeMap<String, BTreeSet<Uuid>>,
     /// Drives that have not said what they hold: whoever assembled arrays has done so without.
     pub(crate) silent: BTreeSet<Uuid>,
     pub(crate) arrays: BTreeMap<String, ArrayEntry>,

@@ -1,7 +1,6 @@
 //! Members that return: drives that were one when they left are taken back, and only what they have
 //! missed is filled.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use array::assembly::{NoReturn, Returning, may_return};
@@ -31,81 +30,86 @@ struct Running {
 impl Host {
     /// Takes a drive back by itself if it was a member of a running array that has only been away.
     pub(crate) fn bring_back(&self, drive: &str) {
-        self.try_to_bring_back(drive);
-    }
-
-    /// As [`Host::bring_back`]; whether it may go well another time.
-    fn try_to_bring_back(&self, drive: &str) -> bool {
         let Some((array, returning)) = self.returning(drive) else {
-            return false;
+            return;
         };
         if !returning.by_itself() {
             tracing::info!(event = "member_waits", array = array.name, member = returning.member.0, drive,
                 cause = %returning.cause, "it returns when it is asked to replace itself");
-            return false;
+            return;
         }
-        if let Some(twin) = self.rival_of(drive) {
+        if let Some(rival) = self.rival_of(drive) {
             tracing::warn!(
                 event = "member_not_returned",
                 array = array.name,
                 member = returning.member.0,
                 drive,
-                twin,
+                twin = rival,
                 "two drives claim the place"
             );
-            return true;
+            return;
         }
-        let given = self.give_back(&array, drive, &returning);
-        if let Err(refused) = &given {
+        if let Err(refused) = self.give_back(&array, drive, &returning) {
             tracing::warn!(event = "member_not_returned", array = array.name, member = returning.member.0, drive,
                 error = %refused, "it stays out");
         }
-        given.is_err()
     }
 
-    /// Another drive that claims a drive's place, or has claimed it and is only away: it may be the
-    /// right one, and the one that is here a copy of what it was a moment before.
+    /// Another drive that claims a drive's place; or one that has claimed it beside this one and is
+    /// only away: that may be the right one, and this a copy of what it was a moment before.
     fn rival_of(&self, drive: &str) -> Option<String> {
         let mut state = self.state();
         let (uuid, mark) = state
             .drives
             .get(drive)
             .map(|own| (own.uuid, own.mark.clone()))?;
-        let is_rival =
-            |other: &&DriveEntry| other.name != drive && other.mark == mark && !mark.is_empty();
-        let here: Vec<(Uuid, String)> = {
-            let rivals = state.drives.values().filter(is_rival);
-            rivals
+        let claims = |other: &&DriveEntry| other.mark == mark && !mark.is_empty();
+        let claimants: Vec<(Uuid, String)> = {
+            let claimants = state.drives.values().filter(claims);
+            claimants
                 .map(|other| (other.uuid, other.name.clone()))
                 .collect()
         };
-        if !here.is_empty() {
-            let rivals = state.contested.entry(uuid).or_default();
-            rivals.extend(here.iter().map(|(uuid, _)| *uuid));
+        let others = claimants.iter().filter(|(other, _)| *other != uuid);
+        let rival = others.map(|(_, name)| name.clone()).next();
+        let contested = &mut state.contested;
+        if rival.is_some() {
+            let claimants = claimants.into_iter().map(|(uuid, _)| uuid);
+            contested.entry(mark).or_default().extend(claimants);
+            return rival;
         }
-        let away = state
-            .contested
-            .get(&uuid)
-            .is_some_and(|rivals| !rivals.is_empty());
-        let away = away.then(|| "one that is away".to_owned());
-        here.into_iter().next().map(|(_, name)| name).or(away)
+        let is_contested = contested
+            .get(&mark)
+            .is_some_and(|all| all.iter().any(|it| *it != uuid));
+        is_contested.then(|| "one that is away".to_owned())
     }
 
-    /// A drive has the place that it claims.
-    fn note_uncontested(&self, drive: &str) {
-        let mut state = self.state();
-        if let Some(uuid) = state.drives.get(drive).map(|entry| entry.uuid) {
-            state.contested.remove(&uuid);
+    /// Somebody has said of a drive that it is nobody: who is left alone with what it claimed is
+    /// taken back. Only for who may change arrays.
+    pub(crate) fn give_up_claim(&self, (uuid, mark): &(Uuid, String)) {
+        let left = {
+            let mut state = self.state();
+            let Some(claimants) = state.contested.get_mut(mark) else {
+                return;
+            };
+            claimants.remove(uuid);
+            let claimants = claimants.clone();
+            let mut drives = state.drives.values();
+            let one = drives.find(|drive| claimants.contains(&drive.uuid));
+            one.map(|drive| drive.name.clone())
+        };
+        if let Some(left) = left {
+            self.bring_back(&left);
         }
     }
 
-    /// Somebody has said of a drive that it is nobody: it claims no place any more.
-    pub(crate) fn forget_rival(&self, drive: Uuid) {
-        let contested = &mut self.state().contested;
-        contested.remove(&drive);
-        for rivals in contested.values_mut() {
-            rivals.remove(&drive);
-        }
+    /// What a drive is, and what it claims to be.
+    pub(crate) fn claim_of(&self, drive: &str) -> Option<(Uuid, String)> {
+        let state = self.state();
+        state
+            .drives
+            .get(drive)
+            .map(|entry| (entry.uuid, entry.mark.clone()))
     }
 
     /// Takes back what was left out of an array that has just started.
@@ -118,29 +122,6 @@ impl Host {
         };
         for drive in left_out {
             self.bring_back(&drive);
-        }
-    }
-
-    /// Takes back what another drive kept from returning that claims the place no more, because
-    /// somebody has removed or wiped it. Only for who may change arrays.
-    pub(crate) fn bring_back_uncontested(&self) {
-        let alone: Vec<(Uuid, String)> = {
-            let state = self.state();
-            let is_alone = |entry: &&DriveEntry| {
-                state
-                    .contested
-                    .get(&entry.uuid)
-                    .is_some_and(BTreeSet::is_empty)
-            };
-            let entries = state.drives.values().filter(is_alone);
-            entries
-                .map(|entry| (entry.uuid, entry.name.clone()))
-                .collect()
-        };
-        for (uuid, name) in alone {
-            if !self.try_to_bring_back(&name) {
-                self.state().contested.remove(&uuid);
-            }
         }
     }
 
@@ -290,7 +271,9 @@ impl Host {
         if let Err(ChangeError::Refused(refusal)) = &returned {
             return Err(of_refusal(object, refusal));
         }
-        self.note_uncontested(drive);
+        if let Some((_, mark)) = self.claim_of(drive) {
+            self.state().contested.remove(&mark);
+        }
         if let Some(entry) = self.state().drives.get_mut(drive) {
             entry.role = DriveRole::Member {
                 array: array.uuid,

@@ -111,47 +111,31 @@ fn contested<'a>(
         });
         let is_claimant = |drive: &&DriveEntry| drive.role.is_unused() && drive.mark == mark;
         let claimants: Vec<&DriveEntry> = state.drives.values().filter(is_claimant).collect();
-        let (would_return, others): (Vec<&DriveEntry>, Vec<&DriveEntry>) = claimants
-            .iter()
-            .partition(|drive| state.contested.contains_key(&drive.uuid));
         let names = |drives: &[&DriveEntry]| {
             let names: Vec<&str> = drives.iter().map(|drive| drive.name.as_str()).collect();
             names.join(", ")
         };
-        let way_out = match would_return[..] {
-            [right] => format!(
-                "drive {} has the record with which it left, and returns by itself when nobody \
-                 else claims to be it: `garboard drive remove DRIVE` forgets another one ({})",
-                right.name,
-                names(&others)
-            ),
-            [] => format!(
-                "`garboard drive remove DRIVE` forgets a copy, and `garboard array replace {} \
-                 --member {} --drive DRIVE` gives the place to the one that is left",
-                entry.name, member.0
-            ),
-            [_, _, ..] => "`garboard drive remove DRIVE` forgets a copy, and the one that is left \
-                           returns by itself"
-                .to_owned(),
+        let contested = state.contested.get(&mark);
+        let is_away = |drive: &&DriveEntry| {
+            contested.is_some_and(|all| all.iter().any(|it| *it != drive.uuid))
         };
-        let rivals = |drive: &&DriveEntry| {
-            let rivals = state.contested.get(&drive.uuid);
-            rivals.is_some_and(|rivals| !rivals.is_empty())
-        };
+        let place = format!(
+            "`garboard array replace {} --member {}",
+            entry.name, member.0
+        );
         match claimants[..] {
             [] => None,
-            [drive] if !rivals(&drive) => None,
+            [drive] if !is_away(&drive) => None,
             [drive] => Some(format!(
                 "drive {name} says that it is {member}, and so did one that is away now: it may be \
-                 a copy, and is not taken back by itself; bring the right one back, or \
-                 `garboard array replace {array} --member {number} --drive {name}`",
+                 a copy, and is not taken back by itself; bring the other one back, or \
+                 {place} --drive {name}`",
                 name = drive.name,
-                array = entry.name,
-                number = member.0,
             )),
             [_, _, ..] => Some(format!(
                 "drives {} all say that they are {member}, and so none of them is taken back: \
-                 {way_out}",
+                 `garboard drive remove DRIVE` forgets a copy, and the right one returns by itself \
+                 when it is the last one; or {place} --drive DRIVE`",
                 names(&claimants)
             )),
         }

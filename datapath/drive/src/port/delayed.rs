@@ -2,7 +2,8 @@
 //!
 //! A pretended drive answers reads in their order, and writes in theirs, so what is held back of
 //! one drive and kind is a queue: an answer goes to its end and comes from its front, however many
-//! there are. Only a fault that holds one back for longer than the next has to look further.
+//! there are. Only what takes a time of its own (a flush beside writes, a fault) looks further. A
+//! queue grows to what its drive had under way at most, and stays so.
 
 use std::collections::VecDeque;
 
