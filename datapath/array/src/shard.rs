@@ -311,7 +311,7 @@ impl Shard {
             pacing: Pacing::new(&map),
             hold: Hold::new(room.tickets).map_err(ShardError::Memory)?,
             background: Background::new(&map),
-            throttle: Throttle::new(room.makes_way),
+            throttle: Throttle::new(room.makes_way, map.owners.share(me)),
             log: Log::new(log, me.at(), writers).map_err(ShardError::Memory)?,
             losses,
             handover: Handover::default(),
@@ -555,7 +555,7 @@ impl Shard {
         self.background.follow(&self.map);
         self.follow_tickets(followers);
         self.flushes.follow(&self.map);
-        self.throttle.follow(&self.map);
+        self.throttle.follow(&self.map, self.me);
         self.log.forget(self.map.log_from);
         self.reports
             .retain(|failure| !self.map.settled(failure.member, failure.incarnation));

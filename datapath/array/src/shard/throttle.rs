@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use units::{Instant, StripeIndex, bytes_u64};
+use units::limits::BUCKETS;
+use units::{Instant, ReactorIndex, StripeIndex, bytes_u64};
 
 use super::{Shard, cell_lanes};
 use crate::exposure::groups_of;
@@ -30,10 +31,12 @@ pub(super) struct Throttle {
     /// When there will be more to do.
     pub(super) wake: Option<Instant>,
     governor: Governor,
+    /// How many buckets of stripes this shard owns.
+    owned: usize,
 }
 
 impl Throttle {
-    pub(super) fn new(windows: Yield) -> Throttle {
+    pub(super) fn new(windows: Yield, owned: usize) -> Throttle {
         Throttle {
             applies: false,
             windows,
@@ -43,6 +46,7 @@ impl Throttle {
             allowed_at: Instant(0),
             wake: None,
             governor: Governor::new(),
+            owned,
         }
     }
 
@@ -55,8 +59,9 @@ impl Throttle {
     }
 
     /// Acts by a new map.
-    pub(super) fn follow(&mut self, map: &ArrayMap) {
+    pub(super) fn follow(&mut self, map: &ArrayMap, me: ReactorIndex) {
         self.wake = None;
+        self.owned = map.owners.share(me);
         self.applies = match map.window.map(|window| window.pass) {
             Some(Pass::Rebuild | Pass::Scrub) => true,
             Some(Pass::Resync) => map.suspects.count() == map.suspects.regions(),
@@ -123,13 +128,15 @@ impl Shard {
         self.shared.set_rate(rate);
     }
 
-    /// Bytes per second that this shard may take: all shards and groups share in the work.
+    /// Bytes per second that this shard may take: all groups share in the work, and shards by what
+    /// they own.
     fn rate_share(&self) -> u64 {
         match self.shared.rate() {
             UNLIMITED => UNLIMITED,
             rate => {
-                let shards = bytes_u64(self.shared.log.1).max(1);
-                rate.saturating_mul(self.groups_at_work()) / shards
+                let all = u128::from(rate) * u128::from(self.groups_at_work());
+                let share = all * u128::from(bytes_u64(self.throttle.owned)) / BUCKETS as u128;
+                u64::try_from(share).unwrap_or(UNLIMITED - 1)
             }
         }
     }
@@ -196,6 +203,7 @@ mod tests {
     use super::*;
     use crate::geometry::Level;
     use crate::map::Window;
+    use crate::owners::Owners;
     use crate::shard::tests::{Bench, ME, Shape};
 
     #[test]
@@ -250,6 +258,13 @@ mod tests {
             });
             bench.shard.map = Arc::new(map);
             assert_eq!(bench.shard.rate_share(), 1000 * groups, "{pass:?}");
+        }
+        // Who owns less does less.
+        for part in [1, 4, BUCKETS] {
+            let owner = |bucket: usize| ReactorIndex(u16::from(bucket % part != 0));
+            bench.install(|map| map.owners = Owners::new(owner));
+            let share = bytes_u64(2000 / part);
+            assert_eq!(bench.shard.rate_share(), share, "one of {part}");
         }
         bench.shard.shared.set_rate(UNLIMITED);
         assert_eq!(bench.shard.rate_share(), UNLIMITED);
