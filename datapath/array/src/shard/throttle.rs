@@ -261,7 +261,7 @@ mod tests {
         }
         // Who owns less does less.
         for part in [1, 4, BUCKETS] {
-            let owner = |bucket: usize| ReactorIndex(u16::from(bucket % part != 0));
+            let owner = |bucket: usize| ReactorIndex(u16::from(!bucket.is_multiple_of(part)));
             bench.install(|map| map.owners = Owners::new(owner));
             let share = bytes_u64(2000 / part);
             assert_eq!(bench.shard.rate_share(), share, "one of {part}");

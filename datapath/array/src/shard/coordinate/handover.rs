@@ -29,7 +29,7 @@ use units::{Instant, ReactorIndex};
 
 use super::super::Shard;
 use super::not_running;
-use crate::command::Refusal;
+use crate::command::{Command, Refusal};
 use crate::io::{Event, Io, Message};
 use crate::owners::{Handover, Owners};
 use crate::planted::{self, Fault};
@@ -133,7 +133,7 @@ impl Shard {
             // Of one that was given up.
             return 0;
         }
-        if let Err(refusal) = self.may_distribute(target) {
+        if let Err(refusal) = self.may_distribute(command, target) {
             return self.end_distribution(Err(refusal), io);
         }
         // Where lives of the log end for it, they are few.
@@ -176,8 +176,15 @@ impl Shard {
         1
     }
 
-    fn may_distribute(&mut self, target: &Owners) -> Result<(), Refusal> {
+    fn may_distribute(&mut self, command: u64, target: &Owners) -> Result<(), Refusal> {
         let decider = self.decider();
+        // Who asked first may have given up. Two would take stripes back from each other for ever.
+        let overrules =
+            |(id, other): &(u64, Command)| *id > command && matches!(other, Command::Distribute(_));
+        if decider.commands.iter().any(overrules) {
+            let text = "stripes are to go elsewhere since";
+            return Err(Refusal::Failed(text.to_owned()));
+        }
         let known = |reactor: &ReactorIndex| decider.reactors.contains(reactor);
         if target.is_moving() || !target.reactors().iter().all(known) {
             let text = "stripes can only go to reactors that have a share of the array";

@@ -199,6 +199,39 @@ fn stripes_of_the_home_go_to_another_reactor_when_it_has_ended_its_work_there() 
 }
 
 #[test]
+fn of_two_distributions_that_wait_the_later_one_counts() {
+    let mut bench = Bench::home(|_, _| {});
+    bench.shard.decider().reactors.push(OTHER);
+    let [half, most] =
+        [2, 3].map(|part| Owners::new(move |bucket| if bucket % part == 0 { ME } else { OTHER }));
+    bench.shard.command(3, Command::Distribute(half));
+    bench.shard.command(4, Command::Distribute(most.clone()));
+    bench.poll();
+    let result = |bench: &Bench, command: u64| {
+        let done = |result| Event::CommandDone {
+            id: command,
+            result,
+        };
+        let overruled = Refusal::Failed("stripes are to go elsewhere since".to_owned());
+        let ends = [done(Ok(())), done(Err(overruled))];
+        let [well, badly] = ends.map(|end| bench.outside.events.contains(&end));
+        (well || badly).then_some(well)
+    };
+    assert_eq!(result(&bench, 3), Some(false), "overruled");
+    for _ in 0..BUCKETS {
+        follow(&mut bench);
+        let is_fence = |message: &Message| matches!(message, Message::Fence { owner: ME });
+        if let Some(fence) = bench.outside.messages.iter().position(is_fence) {
+            bench.outside.messages.remove(fence);
+            bench.tell(Message::Fenced);
+        }
+        bench.answer_all();
+    }
+    assert_eq!(result(&bench, 4), Some(true), "it comes to an end");
+    assert_eq!(bench.shard.map.owners, most);
+}
+
+#[test]
 fn stripes_go_to_nobody_who_has_no_share_and_stay_when_there_is_nothing_to_do() {
     let mut bench = Bench::home(|_, _| {});
     let result = |bench: &mut Bench, target: std::sync::Arc<Owners>| {
