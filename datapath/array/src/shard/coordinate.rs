@@ -132,7 +132,7 @@ impl Shard {
         let window_open = self.decider().window.is_some();
         let front = self.decider().commands.front().expect("looked at");
         if window_open && front.1.needs_quiet() {
-            return 0;
+            return usize::from(self.let_others_pass());
         }
         if let Command::Distribute(target) = &front.1 {
             let (command, target) = (front.0, Arc::clone(target));

@@ -128,6 +128,18 @@ impl Shard {
         self.end_distribution(Err(does_not_end()), io)
     }
 
+    /// A distribution that has to wait is no reason for others to wait: nobody has asked for it.
+    /// Whether something else is the first command then.
+    pub(super) fn let_others_pass(&mut self) -> bool {
+        let commands = &mut self.decider().commands;
+        let waits = |(_, command): &(u64, Command)| matches!(command, Command::Distribute(_));
+        let passes = commands.front().is_some_and(waits) && !commands.iter().all(waits);
+        if passes {
+            commands.rotate_left(1);
+        }
+        passes
+    }
+
     fn begin_move(&mut self, command: u64, target: &Owners, io: &mut impl Io) -> usize {
         if self.decider().handing_over.is_asking() {
             // Of one that was given up.

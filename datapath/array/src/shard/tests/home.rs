@@ -634,29 +634,38 @@ fn what_was_given_up_and_is_not_carried_out_leaves_a_stop_unclean() {
 
 #[test]
 fn a_command_does_not_wait_for_the_end_of_a_pass() {
-    let mut bench = clean();
-    bench.shard.command(2, Command::Resync);
-    while bench.shard.map.window.is_none() {
-        bench.poll();
-        let next = bench.outside.asked[0];
-        bench.answer(next.drive.at(), next.operation, Status::Ok);
+    for distributes in [false, true] {
+        let mut bench = clean();
+        bench.shard.command(2, Command::Resync);
+        while bench.shard.map.window.is_none() {
+            bench.poll();
+            let next = bench.outside.asked[0];
+            bench.answer(next.drive.at(), next.operation, Status::Ok);
+        }
+        bench.outside.events.clear();
+        if distributes {
+            let owners = crate::owners::Owners::new(|_| super::ME);
+            bench.shard.command(3, Command::Distribute(owners));
+        }
+        let options = crate::format::ArrayOptions::default();
+        bench.shard.command(4, Command::Options(options));
+        bench.answer_all();
+        let at = |is_it: fn(&Event) -> bool| bench.outside.events.iter().position(is_it);
+        let done = at(|event| matches!(event, Event::CommandDone { id: 4, .. }));
+        let distributed = at(|event| matches!(event, Event::CommandDone { id: 3, .. }));
+        let ended = at(|event| {
+            matches!(
+                event,
+                Event::Pass {
+                    state: PassEvent::Finished,
+                    ..
+                }
+            )
+        });
+        assert!(done.is_some() && done < ended, "{done:?} {ended:?}");
+        assert_eq!(distributed.is_some(), distributes);
+        assert!(distributed.is_none_or(|at| Some(at) > done));
     }
-    bench.outside.events.clear();
-    let options = crate::format::ArrayOptions::default();
-    bench.shard.command(3, Command::Options(options));
-    bench.answer_all();
-    let at = |is_it: fn(&Event) -> bool| bench.outside.events.iter().position(is_it);
-    let done = at(|event| matches!(event, Event::CommandDone { id: 3, .. }));
-    let ended = at(|event| {
-        matches!(
-            event,
-            Event::Pass {
-                state: PassEvent::Finished,
-                ..
-            }
-        )
-    });
-    assert!(done.is_some() && done < ended, "{done:?} {ended:?}");
 }
 
 #[test]
