@@ -215,6 +215,8 @@ pub struct HeldMember {
 
 /// How the warning begins that tells of [`ArrayView::unrepaired_blocks`].
 pub const LEFT_WRONG: &str = "the last scrub left wrong: ";
+/// So begins the refusal of a start that nobody is to be asked about: force does not help.
+pub const NOT_BY_FORCE: &str = "it cannot be started, not even by force";
 /// So begins what an import says of an array whose name another one has.
 pub const GOES_BY_ITS_UUID: &str = "it goes by its uuid, ";
 

@@ -156,7 +156,7 @@ fn a_start_that_is_refused_even_by_force_is_announced_to_nobody() {
     let engine = Engine::start(folder.path());
     for more in [&[][..], &["--force"], &["--force", "--yes"]] {
         let error = engine.refused(&[&["array", "start", "m"][..], more].concat());
-        assert_eq!(error["code"], "degraded", "{more:?}: {error}");
+        assert_eq!(error["code"], "unsafe", "{more:?}: {error}");
         let said = error["message"].as_str().expect("a sentence");
         let first = "it cannot be started, not even by force: split brain";
         assert!(said.starts_with(first), "{more:?}: {said}");

@@ -143,7 +143,7 @@ fn only_what_is_complete_and_unknown_is_imported() {
     other.refused(
         &["array", "import", "a", "--search", &one],
         "exists",
-        &["knows it already"],
+        &["another array of this name"],
     );
     // A minority is refused, and named with the cause.
     let search = ["array", "import", &uuid, "--search", &one];
@@ -162,7 +162,7 @@ fn only_what_is_complete_and_unknown_is_imported() {
         "not_found",
         &["no such path"],
     );
-    let forced = engine.json(&[&search[..], &["--force"]].concat());
+    let forced = engine.json(&[&search[..], &["--force", "--yes"]].concat());
     holds(
         &forced["warnings"].to_string(),
         &["started by force with 1 of the 3"],

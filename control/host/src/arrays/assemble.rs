@@ -6,7 +6,7 @@ use std::sync::Arc;
 use array::assembly::{Assembled, Assembly, Verdict, assemble_named};
 use array::format::{ArrayConfig, ExclusionCause, Superblock};
 use array::{MemberPlace, Refusal, RegionMap, Room};
-use control::view::ArrayView;
+use control::view::{ArrayView, NOT_BY_FORCE};
 use control::{Answer, EngineError, ErrorKind};
 use drive::{Drive, Unanswered};
 use engine::{ArrayStart, StartError};
@@ -527,11 +527,9 @@ pub(super) fn of_verdict(object: &str, verdict: &Verdict) -> EngineError {
         Verdict::Failed { .. } | Verdict::Startable { .. } => {
             (ErrorKind::Degraded, verdict.to_string())
         }
-        // Nobody is to be asked whether he wants it by force.
-        Verdict::Refused { explanation } => (
-            ErrorKind::Degraded,
-            format!("it cannot be started, not even by force: {explanation}"),
-        ),
+        Verdict::Refused { explanation } => {
+            (ErrorKind::Unsafe, format!("{NOT_BY_FORCE}: {explanation}"))
+        }
     };
     error(kind, object, text).next(what_helps(verdict))
 }

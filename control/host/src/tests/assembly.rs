@@ -133,7 +133,7 @@ fn halves_that_both_went_on_are_imported_one_at_a_time() {
         taken: BTreeSet::new(),
     };
     for force in [false, true] {
-        let refusal = bench.refused((ErrorKind::Degraded, "not even by force: split"), |host| {
+        let refusal = bench.refused((ErrorKind::Unsafe, "not even by force: split"), |host| {
             host.import_array(&import(&["one", "two"], force))
         });
         assert!(refusal.next.contains("--search"), "{refusal}");

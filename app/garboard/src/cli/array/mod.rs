@@ -9,7 +9,7 @@ use control::body::{ArrayCreateBody, FindBody, ForceBody, ImportBody, ReplaceBod
 use control::request::{ArrayModify, ArrayOptions, HedgedReads, WriteHole};
 use control::view::{
     ArrayState, ArrayView, DriveView, FoundArray, JobKind, JobState, JobView, MemberState,
-    MemberView,
+    MemberView, NOT_BY_FORCE,
 };
 use control::{Answer, EngineError, ErrorKind};
 
@@ -180,8 +180,11 @@ fn by_force<'a, 'b>(
     touched: impl FnOnce(&Session<'a, 'b>) -> Answer<Vec<String>>,
     start: impl Fn(&Session<'a, 'b>, bool) -> Answer<ArrayView>,
 ) -> Answer<ArrayView> {
+    let helps = |refusal: &EngineError| {
+        refusal.kind == ErrorKind::Unsafe && !refusal.message.starts_with(NOT_BY_FORCE)
+    };
     let refusal = match start(session, false) {
-        Err(refusal) if force && refusal.kind == ErrorKind::Unsafe => refusal,
+        Err(refusal) if force && helps(&refusal) => refusal,
         answer => return answer,
     };
     let mut touched = touched(session)?;
