@@ -123,6 +123,12 @@ pub trait Engine: Send + Sync + 'static {
     /// when the array would not.
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()>;
 
+    /// Somebody has removed the drive, also if it was away: it claims no place in an array any
+    /// more, and who is left alone with such a claim may return.
+    fn give_up_claims(&self, drive: Uuid) {
+        let _ = drive;
+    }
+
     /// Drives that were to be removed, late, and that their arrays have left out by now: to remove
     /// them again lets them go.
     fn removed_late(&self) -> Vec<String>;

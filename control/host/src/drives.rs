@@ -490,13 +490,13 @@ impl Host {
             records::forget(&drive, superblock).map_err(io)?;
         }
         drive.wipe().map_err(io)?;
-        let claim = self.claim_of(name);
-        if let Some(entry) = self.state().drives.get_mut(name) {
+        let wiped = self.state().drives.get_mut(name).map(|entry| {
             entry.role = DriveRole::Free;
             entry.now_holds(String::new());
-        }
-        if let Some(claim) = claim {
-            self.give_up_claim(&claim);
+            entry.uuid
+        });
+        if let Some(drive) = wiped {
+            self.give_up_claims(drive);
         }
         self.drive_view(name)
     }

@@ -344,13 +344,10 @@ impl control::Engine for Host {
         self.do_removed_late()
     }
     fn remove_drive(&self, name: &str, force: bool) -> Answer<()> {
-        let claim = self.claim_of(name);
-        self.do_remove_drive(name, force)?;
-        // What the host takes away, and nobody removes, goes on claiming its place.
-        if let Some(claim) = claim {
-            self.give_up_claim(&claim);
-        }
-        Ok(())
+        self.do_remove_drive(name, force)
+    }
+    fn give_up_claims(&self, drive: Uuid) {
+        self.give_up_claims(drive);
     }
     fn signature_on(&self, name: &str) -> Answer<Option<String>> {
         self.do_signature_on(name)

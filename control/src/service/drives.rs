@@ -205,6 +205,7 @@ impl Control {
             self.record_memberships_or_say();
         }
         self.forget_drive(&drive)?;
+        self.engine.give_up_claims(drive.uuid);
         Ok(drive)
     }
 
@@ -228,7 +229,9 @@ impl Control {
         for name in self.engine.removed_late() {
             let removed = self.drive(&name).and_then(|drive| {
                 self.forget_drive(&drive)?;
-                self.engine.remove_drive(&name, false)
+                self.engine.remove_drive(&name, false)?;
+                self.engine.give_up_claims(drive.uuid);
+                Ok(())
             });
             if let Err(error) = removed {
                 let said = error.to_string();

@@ -86,30 +86,29 @@ impl Host {
 
     /// Somebody has said of a drive that it is nobody: who is left alone with what it claimed is
     /// taken back. Only for who may change arrays.
-    pub(crate) fn give_up_claim(&self, (uuid, mark): &(Uuid, String)) {
-        let left = {
+    pub(crate) fn give_up_claims(&self, drive: Uuid) {
+        let left: Vec<String> = {
             let mut state = self.state();
-            let Some(claimants) = state.contested.get_mut(mark) else {
-                return;
+            let mut alone = Vec::new();
+            for (mark, claimants) in &mut state.contested {
+                if claimants.remove(&drive) && claimants.len() == 1 {
+                    alone.extend(claimants.iter().map(|one| (*one, mark.clone())));
+                }
+            }
+            let drives = state.drives.values();
+            let is_left = |entry: &&DriveEntry| {
+                alone
+                    .iter()
+                    .any(|(uuid, mark)| *uuid == entry.uuid && *mark == entry.mark)
             };
-            claimants.remove(uuid);
-            let claimants = claimants.clone();
-            let mut drives = state.drives.values();
-            let one = drives.find(|drive| claimants.contains(&drive.uuid));
-            one.map(|drive| drive.name.clone())
+            drives
+                .filter(is_left)
+                .map(|entry| entry.name.clone())
+                .collect()
         };
-        if let Some(left) = left {
-            self.bring_back(&left);
+        for name in left {
+            self.bring_back(&name);
         }
-    }
-
-    /// What a drive is, and what it claims to be.
-    pub(crate) fn claim_of(&self, drive: &str) -> Option<(Uuid, String)> {
-        let state = self.state();
-        state
-            .drives
-            .get(drive)
-            .map(|entry| (entry.uuid, entry.mark.clone()))
     }
 
     /// Takes back what was left out of an array that has just started.
@@ -271,7 +270,12 @@ impl Host {
         if let Err(ChangeError::Refused(refusal)) = &returned {
             return Err(of_refusal(object, refusal));
         }
-        if let Some((_, mark)) = self.claim_of(drive) {
+        let mark = self
+            .state()
+            .drives
+            .get(drive)
+            .map(|entry| entry.mark.clone());
+        if let Some(mark) = mark {
             self.state().contested.remove(&mark);
         }
         if let Some(entry) = self.state().drives.get_mut(drive) {

@@ -100,14 +100,14 @@ impl Shard {
         }
         let (share, cell) = (self.rate_share(), self.cell_bytes());
         let throttle = &mut self.throttle;
-        let passed = now.since(throttle.allowed_at);
-        throttle.allowed_at = now;
         if share == UNLIMITED {
-            throttle.allowed = UNLIMITED;
+            (throttle.allowed, throttle.allowed_at) = (UNLIMITED, now);
             return;
         }
         let most = bytes_in(share, KEPT).max(cell);
-        let more = bytes_in(share, passed);
+        let more = bytes_in(share, now.since(throttle.allowed_at));
+        // Turns are short: what is less than a byte adds up.
+        throttle.allowed_at = throttle.allowed_at + time_of(more, share);
         throttle.allowed = throttle.allowed.saturating_add(more).min(most);
     }
 
@@ -128,15 +128,13 @@ impl Shard {
         self.shared.set_rate(rate);
     }
 
-    /// Bytes per second that this shard may take: all groups share in the work, and shards by what
-    /// they own.
+    /// Bytes per second that this shard may take: all groups share in the work.
     fn rate_share(&self) -> u64 {
         match self.shared.rate() {
             UNLIMITED => UNLIMITED,
             rate => {
-                let all = u128::from(rate) * u128::from(self.groups_at_work());
-                let share = all * u128::from(bytes_u64(self.throttle.owned)) / BUCKETS as u128;
-                u64::try_from(share).unwrap_or(UNLIMITED - 1)
+                let all = rate.saturating_mul(self.groups_at_work());
+                share_of(all, self.throttle.owned, self.shared.log.1)
             }
         }
     }
@@ -177,8 +175,7 @@ impl Shard {
         let until = if share == 0 || share == UNLIMITED {
             next
         } else {
-            let nanoseconds = u128::from(lacks) * 1_000_000_000 / u128::from(share) + 1;
-            let until = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+            let until = time_of(lacks, share) + Duration::from_nanos(1);
             next.min(now + until.min(windows.window))
         };
         let before = self.throttle.wake;
@@ -191,6 +188,21 @@ impl Shard {
 fn bytes_in(rate: u64, time: Duration) -> u64 {
     let bytes = u128::from(rate).saturating_mul(time.as_nanos()) / 1_000_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// How long so many bytes take at a rate, in whole nanoseconds; no time where nothing is allowed.
+fn time_of(bytes: u64, rate: u64) -> Duration {
+    let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX / 2))
+}
+
+/// What a shard takes of a rate that owns so many buckets of stripes: as much of it. Who owns less
+/// than most takes as much as others would if all owned the same, and is through with its part of
+/// each window sooner: nobody waits for a cell of one that may hardly do anything.
+fn share_of(rate: u64, owned: usize, shards: usize) -> u64 {
+    let buckets = owned.max(BUCKETS / shards.max(1));
+    let share = u128::from(rate) * u128::from(bytes_u64(buckets)) / u128::from(bytes_u64(BUCKETS));
+    u64::try_from(share).unwrap_or(u64::MAX).min(UNLIMITED - 1)
 }
 
 #[cfg(test)]
@@ -259,15 +271,42 @@ mod tests {
             bench.shard.map = Arc::new(map);
             assert_eq!(bench.shard.rate_share(), 1000 * groups, "{pass:?}");
         }
-        // Who owns less does less.
-        for part in [1, 4, BUCKETS] {
-            let owner = |bucket: usize| ReactorIndex(u16::from(!bucket.is_multiple_of(part)));
-            bench.install(|map| map.owners = Owners::new(owner));
-            let share = bytes_u64(2000 / part);
-            assert_eq!(bench.shard.rate_share(), share, "one of {part}");
-        }
         bench.shard.shared.set_rate(UNLIMITED);
         assert_eq!(bench.shard.rate_share(), UNLIMITED);
+    }
+
+    #[test]
+    fn a_shard_takes_what_it_owns_and_no_less_than_if_all_owned_the_same() {
+        for (owned, shards, share) in [
+            (BUCKETS, 1, 4096),
+            (BUCKETS, 8, 4096),
+            (BUCKETS / 2, 8, 2048),
+            (BUCKETS / 8, 8, 512),
+            (1, 8, 512),
+            (0, 8, 512),
+        ] {
+            assert_eq!(share_of(4096, owned, shards), share, "{owned} of {shards}");
+        }
+        assert_eq!(share_of(UNLIMITED - 1, BUCKETS, 2), UNLIMITED - 1);
+        let mut bench = Bench::new();
+        assert_eq!(bench.shard.throttle.owned, BUCKETS);
+        let owner = |bucket: usize| ReactorIndex(u16::from(!bucket.is_multiple_of(4)));
+        bench.install(|map| map.owners = Owners::new(owner));
+        assert_eq!(bench.shard.throttle.owned, BUCKETS / 4);
+    }
+
+    #[test]
+    fn what_short_turns_allow_adds_up() {
+        let mut bench = Bench::new();
+        let shard = &mut bench.shard;
+        shard.shared.set_rate(1_000_000);
+        (shard.throttle.applies, shard.throttle.allowed) = (true, 0);
+        shard.throttle.allowed_at = bench.outside.now;
+        for _ in 0..100 {
+            bench.outside.now = bench.outside.now + Duration::from_nanos(1_500);
+            bench.shard.advance_throttle(bench.outside.now);
+        }
+        assert_eq!(bench.shard.throttle.allowed, 150, "a byte each microsecond");
     }
 
     #[test]

@@ -133,11 +133,14 @@ impl Shard {
     pub(super) fn let_others_pass(&mut self) -> bool {
         let commands = &mut self.decider().commands;
         let waits = |(_, command): &(u64, Command)| matches!(command, Command::Distribute(_));
-        let passes = commands.front().is_some_and(waits) && !commands.iter().all(waits);
-        if passes {
-            commands.rotate_left(1);
-        }
-        passes
+        let other = commands.iter().position(|command| !waits(command));
+        let passes = other
+            .filter(|&place| place > 0)
+            .and_then(|place| commands.remove(place));
+        let passed = passes.is_some();
+        commands.extend(passes);
+        commands.rotate_right(usize::from(passed));
+        passed
     }
 
     fn begin_move(&mut self, command: u64, target: &Owners, io: &mut impl Io) -> usize {
