@@ -125,9 +125,7 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Somebody has removed the drive, also if it was away: it claims no place in an array any
     /// more, and who is left alone with such a claim may return.
-    fn give_up_claims(&self, drive: Uuid) {
-        let _ = drive;
-    }
+    fn give_up_claims(&self, drive: Uuid);
 
     /// Drives that were to be removed, late, and that their arrays have left out by now: to remove
     /// them again lets them go.
@@ -201,7 +199,9 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Unsafe` when only `force` would start it (a minority of members); the message names what
-    /// is lost. `Degraded` when not even force helps. `Busy` when it runs already.
+    /// is lost; also where not even force helps although nothing is broken (a split brain, a drive
+    /// from the future), which the message begins with ([`crate::view::NOT_BY_FORCE`]). `Degraded`
+    /// when too much is missing. `Busy` when it runs already.
     fn start_array(&self, name: &str, force: bool) -> Answer<ArrayView>;
 
     /// Shows [`ArrayView::start_warnings`] of the last start of an array no more.

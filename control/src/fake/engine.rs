@@ -99,6 +99,9 @@ impl Engine for FakeEngine {
 
     fn look_at_write_caches(&self) {}
     fn look_at_load(&self) {}
+    fn give_up_claims(&self, drive: Uuid) {
+        self.note(format!("give_up_claims {drive}"));
+    }
 
     fn close_gone(&self) -> Vec<(String, String)> {
         self.close_gone_()
@@ -109,8 +112,11 @@ impl Engine for FakeEngine {
     }
 
     fn reopen_awaited(&self, known: &DriveKnown) -> Answer<DriveView> {
-        let why = "nobody waits for it";
-        Err(refuse(ErrorKind::NotFound, &known.name, why))
+        Err(refuse(
+            ErrorKind::NotFound,
+            &known.name,
+            "nobody waits for it",
+        ))
     }
 
     fn is_back(&self, known: &DriveKnown) -> bool {

@@ -240,6 +240,10 @@ impl FakeEngine {
         self.fail_if_asked(call, object)
     }
 
+    fn note(&self, call: String) {
+        self.host.lock().calls.push(call);
+    }
+
     fn fail_if_asked(&self, call: &'static str, object: &str) -> Result<(), EngineError> {
         let fails = &mut self.host.lock().fail_next;
         if fails.remove(call) || fails.remove(format!("{call} {object}").as_str()) {

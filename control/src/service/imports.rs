@@ -74,9 +74,11 @@ impl Control {
     /// another of the same name.
     fn known_already(&self, known: &ArrayView, body: &ImportBody) -> EngineError {
         let object = name::object::<ArrayView>(&body.array);
-        let others: Vec<FoundArray> = match self.engine.find_arrays(&body.specs) {
-            Ok(found) if known.name == body.array => found,
-            Ok(_) | Err(_) => Vec::new(),
+        // A uuid is that of one array only: nothing is looked at for it.
+        let others = if known.name == body.array {
+            self.engine.find_arrays(&body.specs).unwrap_or_default()
+        } else {
+            Vec::new()
         };
         let mut others = others.iter().filter(|found| found.name == body.array);
         if let Some(other) = others.next() {

@@ -129,7 +129,7 @@ fn contested<'a>(
             [drive] => Some(format!(
                 "drive {name} says that it is {member}, and so did one that is away now: it may be \
                  a copy, and is not taken back by itself; bring the other one back, or \
-                 {place} --drive {name}`",
+                 forget it (`garboard drive remove`), or {place} --drive {name}`",
                 name = drive.name,
             )),
             [_, _, ..] => Some(format!(

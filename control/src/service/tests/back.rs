@@ -65,6 +65,23 @@ fn an_array_that_was_stopped_stays_so_when_its_drives_are_back() {
 }
 
 #[test]
+fn a_drive_that_is_removed_claims_no_place_any_more_also_when_it_is_away() {
+    for away in [false, true] {
+        let mut bed = Bed::full();
+        if away {
+            bed.control = None;
+            let _ = bed.host.unplug("file:/1");
+            bed.start();
+        }
+        let drive = bed.control().drive("d1").expect("known");
+        let _ = bed.host.calls();
+        bed.control().remove_drive("d1", true).expect("by force");
+        let given_up = format!("give_up_claims {}", drive.uuid);
+        assert!(bed.host.calls().contains(&given_up), "away: {away}");
+    }
+}
+
+#[test]
 fn a_place_with_another_drive_is_not_a_return() {
     let mut bed = Bed::full();
     bed.control = None;
