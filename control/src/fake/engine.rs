@@ -20,16 +20,6 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 impl FakeEngine {
-    /// The assembled array of this name; others of the name may lie on drives unplugged.
-    pub(super) fn array_uuid(&self, name: &str) -> Uuid {
-        let assembled: Vec<Uuid> = self.run().arrays.keys().copied().collect();
-        let host = self.host.lock();
-        let found = assembled
-            .into_iter()
-            .find(|uuid| host.arrays[uuid].view.name == name);
-        found.expect("the control path resolved the name")
-    }
-
     pub(super) fn view_of(&self, name: &str) -> ArrayView {
         let uuid = self.array_uuid(name);
         let serving = self.run().arrays[&uuid];
@@ -112,11 +102,8 @@ impl Engine for FakeEngine {
     }
 
     fn reopen_awaited(&self, known: &DriveKnown) -> Answer<DriveView> {
-        Err(refuse(
-            ErrorKind::NotFound,
-            &known.name,
-            "nobody waits for it",
-        ))
+        let why = "nobody waits for it";
+        Err(refuse(ErrorKind::NotFound, &known.name, why))
     }
 
     fn is_back(&self, known: &DriveKnown) -> bool {

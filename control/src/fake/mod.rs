@@ -240,6 +240,16 @@ impl FakeEngine {
         self.fail_if_asked(call, object)
     }
 
+    /// The assembled array of this name; others of the name may lie on drives unplugged.
+    fn array_uuid(&self, name: &str) -> Uuid {
+        let assembled: Vec<Uuid> = self.run().arrays.keys().copied().collect();
+        let host = self.host.lock();
+        let found = assembled
+            .into_iter()
+            .find(|uuid| host.arrays[uuid].view.name == name);
+        found.expect("the control path resolved the name")
+    }
+
     fn note(&self, call: String) {
         self.host.lock().calls.push(call);
     }
