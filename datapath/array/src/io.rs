@@ -280,8 +280,9 @@ const _: () = assert!(
 /// What came of reading blocks directly from the chunk in some role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It failed: they are to be reconstructed and rewritten.
-    Damaged(Role),
+    /// It failed, in the guest's memory: if they cannot be read into the owner's either, they are
+    /// to be reconstructed and rewritten.
+    Failed(Role),
     /// It was given up: they are to be reconstructed if that may be.
     Late(Role),
 }

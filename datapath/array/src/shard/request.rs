@@ -534,11 +534,10 @@ impl Shard {
             };
             return self.piece_done(request, verdict, io);
         }
-        self.counters.media_errors += 1;
+        // Some drives check what they have brought where the guest can still change it. So this
+        // does not count against the member yet: its owner reads it into memory of its own.
         if status == Status::Gone {
             self.report(*done, status);
-        } else {
-            self.shared.note_read_error(done.member);
         }
         self.retry(request, (first, blocks), (done.member, status));
     }

@@ -522,6 +522,15 @@ impl Bench {
             .drive_done(request.cookie, status, &mut self.outside);
     }
 
+    /// A drive cannot read what it is asked: neither into the guest's memory nor, when the owner
+    /// asks once more, into ours.
+    pub(in crate::shard) fn cannot_read(&mut self, drive: usize) {
+        for _ in 0..2 {
+            self.answer(drive, Operation::Read, Status::Media);
+            self.poll();
+        }
+    }
+
     /// All drives but those that hang answer all that they are asked, and what comes of it.
     pub(in crate::shard) fn answer_all_but(&mut self, hung: &[usize]) {
         self.poll();

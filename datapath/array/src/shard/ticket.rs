@@ -60,9 +60,10 @@ pub(super) enum Kind {
     Write(Payload),
     /// Zeroes for all blocks of the cell, parity included; the space may be released.
     Clear,
-    /// Content of blocks that cannot be read directly. `damaged`: the chunk in this role returned
-    /// an error, so the blocks are rewritten too; so are those of others that are met on the way.
-    Read { damaged: Option<Role> },
+    /// Content of blocks that cannot be read directly. `tried`: the chunk in this role could not be
+    /// read into the guest's memory, and is to be asked once more. What cannot be read into ours is
+    /// reconstructed and rewritten, whoever holds it.
+    Read { tried: Option<Role> },
     /// A cell of a background pass.
     Repair(Pass),
     /// A row of it that nobody can tell: zeroes for what is lost.

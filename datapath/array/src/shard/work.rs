@@ -329,13 +329,13 @@ impl Shard {
     fn order(&self, slot: u32, piece: StripePiece, cell: u32) -> TicketOrder {
         let work = &self.works[slot];
         let whole = work.part.is_whole() && piece.blocks == self.geometry().stripe_blocks();
-        let (damaged, late) = match work.trouble {
-            Some(Trouble::Damaged(role)) => (Some(role), None),
+        let (tried, late) = match work.trouble {
+            Some(Trouble::Failed(role)) => (Some(role), None),
             Some(Trouble::Late(role)) => (None, Some(role)),
             None => (None, None),
         };
         let kind = match work.operation {
-            Operation::Read => Kind::Read { damaged },
+            Operation::Read => Kind::Read { tried },
             Operation::Write => Kind::Write(Payload::Guest),
             Operation::WriteZeroes if whole => Kind::Clear,
             Operation::WriteZeroes => Kind::Write(Payload::Zeroes),

@@ -97,7 +97,7 @@ impl Shard {
             }
             let kind = match why {
                 Why::Late => Trouble::Late,
-                Why::Failed | Why::InParts => Trouble::Damaged,
+                Why::Failed | Why::InParts => Trouble::Failed,
             };
             if !self.send_work(request, (stripe, first, blocks), role.map(kind), io) {
                 if self.map.owner(stripe).is_some() {

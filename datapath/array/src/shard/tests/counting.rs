@@ -26,7 +26,11 @@ fn counted(mut bench: Bench, asked: (Operation, u32), first: Status) -> ShardCou
     let cookie = bench.ask(operation, 0, blocks);
     bench.poll();
     let request = bench.outside.asked[0];
-    bench.answer(request.drive.at(), request.operation, first);
+    if first == Status::Media {
+        bench.cannot_read(request.drive.at());
+    } else {
+        bench.answer(request.drive.at(), request.operation, first);
+    }
     bench.answer_all();
     assert_eq!(bench.verdict(cookie), Some(Status::Ok));
     bench.shard.counters()
@@ -42,18 +46,18 @@ fn each_way_to_serve_a_request_counts_under_its_name() {
     let read = (Operation::Read, 1);
     assert_eq!(counted(of(3), read, Status::Ok), counters);
     assert_eq!((counters.tickets(), counters.buffered_transfers()), (0, 0));
-    // The bad block is computed by the ticket, written anew, and read back.
+    // The ticket asks for the bad block once more, computes it, writes it anew and reads it back.
     let counters = ShardCounters {
         direct_reads: 1,
         reconstructed_reads: 1,
         media_errors: 1,
         rewrites: 1,
         bytes_copied: 512,
-        drive_requests: 1 + 2 + 1 + 1,
+        drive_requests: 1 + 1 + 2 + 1 + 1,
         ..ShardCounters::default()
     };
     assert_eq!(counted(of(3), read, Status::Media), counters);
-    assert_eq!((counters.tickets(), counters.buffered_transfers()), (1, 4));
+    assert_eq!((counters.tickets(), counters.buffered_transfers()), (1, 5));
     let write = |drive_requests, bytes_copied| ShardCounters {
         drive_requests,
         bytes_copied,

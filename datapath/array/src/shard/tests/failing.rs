@@ -460,9 +460,48 @@ fn a_large_read_that_fails_is_made_again_in_parts_and_only_what_is_lost_is_recon
             bench.answer(member, Operation::Read, status);
         }
         bench.poll();
+        assert_eq!(
+            reads(&bench),
+            [(member, from, to - from)],
+            "into memory of ours"
+        );
+        bench.answer(member, Operation::Read, Status::Media);
+        bench.poll();
         assert_eq!(reads(&bench), others, "{start} + {blocks}");
         bench.answer_all();
         assert_eq!(bench.verdict(read), Some(Status::Ok));
+    }
+}
+
+#[test]
+fn what_fails_only_in_the_memory_of_a_guest_is_not_its_drives_fault() {
+    for (level, members) in [(Level::L5, 3), (Level::L1, 2)] {
+        let shape = Shape {
+            level,
+            members,
+            chunk_bytes: 64 << 10,
+            ..Shape::default()
+        };
+        for blocks in [1, 16] {
+            let mut bench = Bench::shaped(shape);
+            bench.fill(0x5C);
+            let read = bench.ask(Operation::Read, 0, blocks);
+            bench.poll();
+            let member = bench.is_asked(Operation::Read)[0];
+            // The guest writes there while the drive compares what it has brought with its sum.
+            while bench.shard.tickets.in_use() == 0 {
+                bench.answer(member, Operation::Read, Status::Media);
+                bench.poll();
+            }
+            let asked = &bench.outside.asked;
+            assert!(asked.iter().all(|asked| asked.drive.at() == member));
+            bench.answer_all();
+            assert_eq!(bench.verdict(read), Some(Status::Ok));
+            let errors = bench.shard.shared.take_read_errors(member);
+            let counters = bench.shard.counters();
+            let counted = (errors, counters.media_errors, counters.rewrites);
+            assert_eq!(counted, (0, 0, 0), "{blocks}");
+        }
     }
 }
 

@@ -102,7 +102,7 @@ fn what_is_written_again_keeps_its_memory_until_a_drive_that_is_out_has_let_go_o
     let read = bench.ask(Operation::Read, 0, 1);
     bench.poll();
     let member = member_of(&bench, 0, 0);
-    bench.answer(member, Operation::Read, Status::Media);
+    bench.cannot_read(member);
     bench.answer_all_but(&[member]);
     assert_eq!(
         bench.is_asked(Operation::Write),

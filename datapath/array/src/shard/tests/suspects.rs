@@ -382,8 +382,7 @@ fn read_back_after(change: impl Fn(&mut ArrayMap)) -> Vec<u8> {
         let mut drives = Drives::with_bad(&bench, &[0]);
         let cookie = bench.ask(Operation::Read, BAD, 1);
         bench.poll();
-        bench.answer(place(&bench, 0).0, Operation::Read, Status::Media);
-        bench.poll();
+        bench.cannot_read(place(&bench, 0).0);
         for drive in bench.is_asked(Operation::Read) {
             bench.answer(drive, Operation::Read, Status::Ok);
         }
@@ -506,8 +505,7 @@ fn a_block_is_not_rewritten_when_its_parity_is_doubted_meanwhile() {
     let mut drives = Drives::with_bad(&bench, &[0]);
     let cookie = bench.ask(Operation::Read, BAD, 1);
     bench.poll();
-    bench.answer(place(&bench, 0).0, Operation::Read, Status::Media);
-    bench.poll();
+    bench.cannot_read(place(&bench, 0).0);
     bench.outside.room = 0;
     for asked in std::mem::take(&mut bench.outside.asked) {
         let Bench { shard, outside, .. } = &mut bench;

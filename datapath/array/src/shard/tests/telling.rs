@@ -194,8 +194,7 @@ fn nothing_is_told_where_nothing_can_be_torn() {
     let mut bench = raid();
     bench.ask(Operation::Read, 0, 1);
     let member = bench.is_asked(Operation::Read)[0];
-    bench.answer(member, Operation::Read, Status::Media);
-    bench.poll();
+    bench.cannot_read(member);
     while !bench.is_asked(Operation::Read).is_empty() {
         all_ok(&mut bench, Operation::Read);
     }

@@ -166,7 +166,7 @@ impl Shard {
                 Kind::Write(_) => self.plan_write_band(asked, &state)?,
                 Kind::Clear => self.plan_clear_band(asked, &state)?,
                 Kind::Forfeit(_) => self.plan_forfeit_band(slot, asked, &state)?,
-                Kind::Read { damaged } => self.plan_read_band(slot, asked, damaged)?,
+                Kind::Read { tried } => self.plan_read_band(slot, asked, tried)?,
                 Kind::Repair(Pass::Scrub) => self.plan_scrub_band(slot, asked, &state)?,
                 Kind::Repair(pass) => self.plan_repair_band(slot, asked, pass, &state)?,
             };
@@ -282,26 +282,21 @@ impl Shard {
     }
 
     /// Plans the read of the one role that is asked for. For mirrors that is the copy which the
-    /// asker tried.
+    /// asker tried: into memory of ours it may be read, and only what fails here, too, is the
+    /// drive's doing.
     fn plan_read_band(
-        &mut self,
+        &self,
         slot: u32,
         asked: Band,
-        damaged: Option<Role>,
+        tried: Option<Role>,
     ) -> Result<PlannedBand, Beyond> {
         let (k, m) = (self.geometry().data(), self.geometry().parity());
         let stripe = self.tickets[slot].order.stripe;
         let role = asked.written.first().expect("a band has roles");
         let readable = self.direct_role(stripe, role).unwrap_or(role);
         let role = if k == 1 { readable } else { role };
-        let role = damaged.unwrap_or(role);
-        let damaged = damaged.filter(|_| !self.tickets[slot].second_try);
-        if let Some(role) = damaged {
-            let ticket = &mut self.tickets[slot];
-            ticket.media = ticket.media.with(role);
-        }
+        let wanted = RoleSet::one(tried.unwrap_or(role));
         let state = self.stripe_state(slot);
-        let wanted = RoleSet::one(role);
         let plan = plan_read(k, m, wanted, &state)?;
         if !plan.decode.is_empty() && (self.is_open(stripe) || self.is_torn(slot)) {
             return Err(Beyond);
@@ -311,21 +306,15 @@ impl Shard {
         if plan.decode.meets(untold) {
             return Err(Beyond);
         }
-        let is_asked_for = if damaged.is_some() {
-            wanted
-        } else {
-            RoleSet::EMPTY
-        };
         let met = self.met_besides(slot, &state);
-        let more = plan_read(k, m, wanted.union(met), &state);
-        let (plan, mended) = match more {
-            Ok(more) if !plan.decode.is_empty() => (more, is_asked_for.union(met)),
-            Ok(_) | Err(Beyond) => (plan, is_asked_for),
+        let plan = match plan_read(k, m, wanted.union(met), &state) {
+            Ok(more) if !plan.decode.is_empty() => more,
+            Ok(_) | Err(Beyond) => plan,
         };
         let write = if self.map.read_only || planted::is(Fault::MediaErrorStays) {
             RoleSet::EMPTY
         } else {
-            plan.decode.both(mended).without(state.lost)
+            plan.decode.both(met).without(state.lost)
         };
         let asked = Band {
             lanes: asked.lanes,
@@ -340,9 +329,10 @@ impl Shard {
         })
     }
 
-    /// Roles that the ticket could not read where it looked for another: what they hold is computed
-    /// from what it reads anyway, and written there again. Nobody else may ask for them for long.
-    /// Not of long reads: most of their blocks are not bad, and must not become what others say.
+    /// Roles that the ticket could not read, asked for or met on the way: what they hold is
+    /// computed from what it reads anyway, and written there again. Nobody else may ask for them
+    /// for long. Not of long reads: most of their blocks are not bad, and must not become what
+    /// others say.
     fn met_besides(&self, slot: u32, state: &StripeState) -> RoleSet {
         let ticket = &self.tickets[slot];
         let stays = !state.parity_trusted || planted::is(Fault::MediaErrorStays);
