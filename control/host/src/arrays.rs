@@ -11,6 +11,8 @@ pub(crate) mod members;
 mod recover;
 mod returns;
 
+pub(crate) use self::recover::NotRedone;
+
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
