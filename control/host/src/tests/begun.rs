@@ -225,7 +225,8 @@ fn who_does_not_take_what_was_begun_is_left_out_where_the_others_are_enough() {
         .filter(|member| member.state == MemberState::Online);
     let mut online: Vec<String> = online.filter_map(|member| member.drive).collect();
     let mut others = roles[2..].to_vec();
-    (online.sort_unstable(), others.sort_unstable());
+    online.sort_unstable();
+    others.sort_unstable();
     assert_eq!(online, others);
 }
 
