@@ -21,7 +21,7 @@ use crate::request::{
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::Need;
 use crate::view::{
-    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, VolumeView,
+    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, VolumeKey, VolumeView,
 };
 
 /// What every call of the engine gives back.
@@ -298,7 +298,7 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// `Full` when the array has too little room, `Invalid` when it cannot become smaller, `Busy`
     /// while it grows already.
-    fn begin_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun>;
+    fn begin_resize_volume(&self, volume: &VolumeKey, size_bytes: u64) -> Answer<Begun>;
 
     /// The job that makes a volume of this name or uuid, which is not there yet.
     fn volume_under_way(&self, key: &str) -> Option<u64>;
@@ -327,7 +327,7 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// As these.
-    fn resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<VolumeView> {
+    fn resize_volume(&self, volume: &VolumeKey, size_bytes: u64) -> Answer<VolumeView> {
         let begun = self.begin_resize_volume(volume, size_bytes)?;
         self.end_volume(begun)
     }
@@ -353,13 +353,13 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Errors
     /// `Busy` while it is exported or grows.
-    fn delete_volume(&self, volume: Uuid) -> Answer<()>;
+    fn delete_volume(&self, volume: &VolumeKey) -> Answer<()>;
 
     /// Sets all limits of a volume; `None` is without limit.
     ///
     /// # Errors
     /// `Invalid` names the limit that does not fit.
-    fn limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView>;
+    fn limit_volume(&self, volume: &VolumeKey, limit: &VolumeLimit) -> Answer<VolumeView>;
 
     /// Exports a volume over vhost-user-blk: binds the socket and serves whoever connects. With a
     /// `profile` the guest is offered exactly that, else the engine chooses and says so in the
@@ -368,7 +368,7 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// `Busy` when the volume is exported already and one of the two is not shared, or somebody
     /// answers on the socket; `NotFound` when the volume, owner or group is not there.
-    fn create_export(&self, create: &ExportCreate, volume: Uuid) -> Answer<ExportView>;
+    fn create_export(&self, create: &ExportCreate, volume: &VolumeKey) -> Answer<ExportView>;
 
     /// All exports, by name.
     fn exports(&self) -> Vec<ExportView>;

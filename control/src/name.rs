@@ -90,9 +90,18 @@ pub fn find<T: Named>(mut objects: Vec<T>, key: &str) -> Answer<T> {
     let object = object::<T>(&key.escape_debug().to_string());
     let kind = T::KIND;
     if objects.len() > 1 {
-        let uuids: Vec<String> = objects.iter().map(|one| one.uuid().to_string()).collect();
-        let message = format!("{} {kind}s have this name", uuids.len());
-        let next = format!("name it by its uuid: {}", uuids.join(" or "));
+        let mut uuids: Vec<String> = objects.iter().map(|one| one.uuid().to_string()).collect();
+        let message = format!("{} {kind}s are called this", uuids.len());
+        uuids.dedup();
+        let next = if uuids.len() > 1 {
+            format!("name it by its uuid: {}", uuids.join(" or "))
+        } else {
+            // Somebody has chosen the uuid himself, and lives with both by one at a time.
+            format!(
+                "they have one uuid: stop the array of the other one, which `garboard {kind} list` \
+                 shows"
+            )
+        };
         return Err(EngineError::new(ErrorKind::Invalid, object, message).next(next));
     }
     objects.pop().ok_or_else(|| {

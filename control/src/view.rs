@@ -388,6 +388,27 @@ pub struct VolumeView {
     pub counters: IoCounters,
 }
 
+impl VolumeView {
+    /// What tells it from all others.
+    #[must_use]
+    pub fn key(&self) -> VolumeKey {
+        VolumeKey {
+            array: self.array.clone(),
+            uuid: self.uuid,
+        }
+    }
+}
+
+/// Which volume is meant. An array that comes from elsewhere may have another one of the same name,
+/// and, where somebody has chosen uuids himself, of the same uuid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeKey {
+    /// The name of its array.
+    pub array: String,
+    /// Its uuid.
+    pub uuid: Uuid,
+}
+
 /// Whether guests may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

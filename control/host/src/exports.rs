@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use control::request::{ExportCreate, QueueMove};
-use control::view::{Access, ExportProfile, ExportView, GuestMemory, Sharing};
+use control::view::{Access, ExportProfile, ExportView, GuestMemory, Sharing, VolumeKey};
 use control::{Answer, ErrorKind};
 use engine::{ExportHost, MoveError, Served, Spread};
 use units::{BlockSize, ReactorIndex};
-use uuid::Uuid;
 use vhost_user_blk::{
     CacheMode, Profile, QueueKey, RangeLimits, SECTOR_BYTES, SERIAL_BYTES, Session, SessionHandle,
     Settings, SocketSettings,
@@ -31,7 +30,7 @@ impl Host {
     pub(crate) fn do_create_export(
         &self,
         create: &ExportCreate,
-        volume: Uuid,
+        volume: &VolumeKey,
     ) -> Answer<ExportView> {
         let object = format!("export {}", create.name);
         let located = self.locate_volume(volume)?;
@@ -117,7 +116,11 @@ impl Host {
             return Err(error(ErrorKind::Busy, object, text).next("choose another name, or wait"));
         }
         let volume = located.volume;
-        if state.ending.values().any(|ending| ending.volume == volume) {
+        if state
+            .ending
+            .values()
+            .any(|ending| (ending.array, ending.volume) == (located.array_uuid, volume))
+        {
             let text = "an export of its volume has not answered its last requests yet";
             return Err(error(ErrorKind::Busy, object, text).next("wait until it has"));
         }
@@ -141,7 +144,7 @@ impl Host {
             }
             let shared =
                 create.sharing == Sharing::Shared && other.create.sharing == Sharing::Shared;
-            if other.volume == located.volume && !shared {
+            if (other.array, other.volume) == (located.array_uuid, located.volume) && !shared {
                 let text = format!(
                     "export {} serves volume {}",
                     other.create.name, create.volume

@@ -58,7 +58,8 @@ use control::scrub::{ScrubBody, ScrubView};
 use control::settings::Poll;
 use control::spares::Need;
 use control::view::{
-    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, ReactorView, VolumeView,
+    ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobView, ReactorView, VolumeKey,
+    VolumeView,
 };
 use control::{Answer, ErrorKind};
 use engine::{Engine, EngineSettings, StartError};
@@ -453,16 +454,16 @@ impl control::Engine for Host {
     fn volumes(&self) -> Vec<VolumeView> {
         self.do_volumes()
     }
-    fn begin_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun> {
+    fn begin_resize_volume(&self, volume: &VolumeKey, size_bytes: u64) -> Answer<Begun> {
         self.do_resize_volume(volume, size_bytes)
     }
-    fn delete_volume(&self, volume: Uuid) -> Answer<()> {
+    fn delete_volume(&self, volume: &VolumeKey) -> Answer<()> {
         self.do_delete_volume(volume)
     }
-    fn limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView> {
+    fn limit_volume(&self, volume: &VolumeKey, limit: &VolumeLimit) -> Answer<VolumeView> {
         self.do_limit_volume(volume, limit)
     }
-    fn create_export(&self, create: &ExportCreate, volume: Uuid) -> Answer<ExportView> {
+    fn create_export(&self, create: &ExportCreate, volume: &VolumeKey) -> Answer<ExportView> {
         self.do_create_export(create, volume)
     }
     fn exports(&self) -> Vec<ExportView> {

@@ -4,7 +4,7 @@ use array::Command;
 use array::format::{ArrayConfig, Superblock, VolumeState};
 use control::engine::Begun;
 use control::request::{VolumeCreate, VolumeLimit};
-use control::view::VolumeView;
+use control::view::{VolumeKey, VolumeView};
 use control::{Answer, EngineError, ErrorKind};
 use engine::ExportHost;
 use units::limits::VOLUME_BURST_MS;
@@ -39,37 +39,34 @@ pub(crate) struct Located {
 }
 
 impl Host {
-    /// Finds a volume of a running array. Not by its name: an array that comes from elsewhere may
-    /// have another one of that name.
-    pub(crate) fn locate_volume(&self, uuid: Uuid) -> Answer<Located> {
+    /// Finds a volume of a running array.
+    pub(crate) fn locate_volume(&self, key: &VolumeKey) -> Answer<Located> {
         self.catch_up();
         let state = self.state();
-        for entry in state.arrays.values() {
-            let config = self.config_of(entry);
-            let Some(record) = config.volumes.iter().find(|volume| volume.uuid == uuid) else {
-                continue;
-            };
-            let object = format!("volume {}", record.name);
-            if matches!(entry.serving, Serving::Stopping { .. }) {
-                return Err(stopping(object, &entry.name));
-            }
-            self.refuse_undecided(&state, &object, (&entry.name, entry.index), About::Volumes)?;
-            if self.engine.array_state(entry.index).is_none() {
-                let text = format!("its array {} is not started", entry.name);
-                let next = format!("`garboard array start {}`", entry.name);
-                return Err(error(ErrorKind::Busy, object, text).next(next));
-            }
-            let name = record.name.clone();
-            return Ok(Located {
-                array: entry.index,
-                array_uuid: entry.uuid,
-                superblock: entry.superblock,
-                config,
-                volume: uuid,
-                name,
-            });
+        let uuid = key.uuid;
+        let absent = || not_found("volume", &uuid.to_string());
+        let entry = state.arrays.get(&key.array).ok_or_else(absent)?;
+        let config = self.config_of(entry);
+        let record = config.volumes.iter().find(|volume| volume.uuid == uuid);
+        let name = record.ok_or_else(absent)?.name.clone();
+        let object = format!("volume {name}");
+        if matches!(entry.serving, Serving::Stopping { .. }) {
+            return Err(stopping(object, &entry.name));
         }
-        Err(not_found("volume", &uuid.to_string()))
+        self.refuse_undecided(&state, &object, (&entry.name, entry.index), About::Volumes)?;
+        if self.engine.array_state(entry.index).is_none() {
+            let text = format!("its array {} is not started", entry.name);
+            let next = format!("`garboard array start {}`", entry.name);
+            return Err(error(ErrorKind::Busy, object, text).next(next));
+        }
+        Ok(Located {
+            array: entry.index,
+            array_uuid: entry.uuid,
+            superblock: entry.superblock,
+            config,
+            volume: uuid,
+            name,
+        })
     }
 
     pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<Begun> {
@@ -118,11 +115,15 @@ impl Host {
             array = create.array,
             "created"
         );
-        self.volume_view(create.uuid)
+        let key = VolumeKey {
+            array: create.array.clone(),
+            uuid: create.uuid,
+        };
+        self.volume_view(&key)
             .map(|view| Begun::Done(Box::new(view)))
     }
 
-    pub(crate) fn do_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun> {
+    pub(crate) fn do_resize_volume(&self, key: &VolumeKey, size_bytes: u64) -> Answer<Begun> {
         let Located {
             array,
             array_uuid,
@@ -130,7 +131,7 @@ impl Host {
             mut config,
             volume,
             name,
-        } = self.locate_volume(volume)?;
+        } = self.locate_volume(key)?;
         let object = format!("volume {name}");
         self.refuse_under_way(&object, |_, uuid| uuid == volume)?;
         self.refuse_zeroed_late(&object, array_uuid, volume)?;
@@ -153,24 +154,26 @@ impl Host {
                 zeroing,
             }));
         }
-        self.show_new_size(volume)?;
+        self.show_new_size(key)?;
         tracing::info!(
             event = "volume_resized",
             volume = name,
             size_bytes,
             "resized"
         );
-        self.volume_view(volume)
+        self.volume_view(key)
             .map(|view| Begun::Done(Box::new(view)))
     }
 
     /// Gives exports of a volume its new map, then tells their guests.
-    pub(crate) fn show_new_size(&self, volume: Uuid) -> Answer<()> {
-        let located = self.locate_volume(volume)?;
+    pub(crate) fn show_new_size(&self, key: &VolumeKey) -> Answer<()> {
+        let located = self.locate_volume(key)?;
         let map = Arc::new(map_of(&located)?);
         let shift = located.superblock.geometry.block_size().shift();
         let sectors = (map.blocks() << shift) / vhost_user_blk::SECTOR_BYTES;
-        let own = |export: &&ExportEntry| export.volume == located.volume;
+        let own = |export: &&ExportEntry| {
+            (export.array, export.volume) == (located.array_uuid, located.volume)
+        };
         let hosts: Vec<Arc<ExportHost>> = {
             let state = self.state();
             let exports = state.exports.values().filter(own);
@@ -186,7 +189,7 @@ impl Host {
         Ok(())
     }
 
-    pub(crate) fn do_delete_volume(&self, volume: Uuid) -> Answer<()> {
+    pub(crate) fn do_delete_volume(&self, key: &VolumeKey) -> Answer<()> {
         let Located {
             array,
             array_uuid,
@@ -194,14 +197,14 @@ impl Host {
             mut config,
             volume,
             name,
-        } = self.locate_volume(volume)?;
+        } = self.locate_volume(key)?;
         let object = format!("volume {name}");
         self.refuse_under_way(&object, |_, uuid| uuid == volume)?;
         self.refuse_zeroed_late(&object, array_uuid, volume)?;
         self.refuse_waiting(&object, (&self.array_name(array), array), None)?;
         {
             let state = self.state();
-            let serves = |_, served: Uuid| served == volume;
+            let serves = |own, served: Uuid| (own, served) == (array_uuid, volume);
             if let Some((name, next)) = state.export_where(serves) {
                 let text = format!("export {name} serves it");
                 return Err(error(ErrorKind::Busy, object, text).next(next));
@@ -216,8 +219,12 @@ impl Host {
         Ok(())
     }
 
-    pub(crate) fn do_limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView> {
-        let name = self.volume_view(volume)?.name;
+    pub(crate) fn do_limit_volume(
+        &self,
+        key: &VolumeKey,
+        limit: &VolumeLimit,
+    ) -> Answer<VolumeView> {
+        let (name, volume) = (self.volume_view(key)?.name, key.uuid);
         let limits = limits_of(&name, limit)?;
         {
             let mut state = self.state();
@@ -235,7 +242,7 @@ impl Host {
             burst_ms = limit.burst_ms,
             "limited"
         );
-        self.volume_view(volume)
+        self.volume_view(key)
     }
 
     /// Gives back what volumes got that are not ready, but for those that are being made or grow.
@@ -285,8 +292,9 @@ impl Host {
             exports.map(|export| export.volume).collect()
         };
         let volumes = self.do_volumes();
-        for volume in volumes.iter().filter(|own| exported.contains(&own.uuid)) {
-            if let Err(refused) = self.show_new_size(volume.uuid) {
+        let own = |volume: &&VolumeView| volume.array == name && exported.contains(&volume.uuid);
+        for volume in volumes.iter().filter(own) {
+            if let Err(refused) = self.show_new_size(&volume.key()) {
                 tracing::warn!(event = "size_not_shown", volume = volume.name, error = %refused);
             }
         }
@@ -359,10 +367,10 @@ impl Host {
         entry.map_or_else(String::new, |entry| entry.name.clone())
     }
 
-    pub(crate) fn volume_view(&self, uuid: Uuid) -> Answer<VolumeView> {
+    pub(crate) fn volume_view(&self, key: &VolumeKey) -> Answer<VolumeView> {
         let mut volumes = self.do_volumes().into_iter();
-        let found = volumes.find(|view| view.uuid == uuid);
-        found.ok_or_else(|| not_found("volume", &uuid.to_string()))
+        let found = volumes.find(|view| view.key() == *key);
+        found.ok_or_else(|| not_found("volume", &key.uuid.to_string()))
     }
 
     /// What guests did on a volume since the engine began, those that have gone among them.

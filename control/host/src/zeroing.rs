@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use array::format::Superblock;
 use control::engine::Begun;
-use control::view::{JobKind, JobState, VolumeView};
+use control::view::{JobKind, JobState, VolumeKey, VolumeView};
 use control::{Answer, EngineError, ErrorKind};
 use engine::ZeroError;
 use units::{ArrayIndex, Clock, MonotonicClock, Size};
@@ -269,6 +269,10 @@ impl Host {
         let (volume, uuid) = &entry.volume;
         let object = format!("volume {volume}");
         let (name, _, _) = &entry.array;
+        let key = VolumeKey {
+            array: name.clone(),
+            uuid: *uuid,
+        };
         // Others have changed volumes meanwhile, and not all of that may be decided.
         let (array, _) = self.decided(name, About::Volumes)?;
         let mut config = self.running_config(array, name)?;
@@ -284,12 +288,12 @@ impl Host {
                 tracing::info!(event = "volume_created", volume, array = name, "created");
             }
             VolumeChange::Grow(size) => {
-                self.show_new_size(*uuid)?;
+                self.show_new_size(&key)?;
                 let size_bytes = size.0;
                 tracing::info!(event = "volume_resized", volume, size_bytes, "resized");
             }
         }
-        self.volume_view(*uuid)
+        self.volume_view(&key)
     }
 
     /// Somebody cancels the job: what was begun is taken back by who finishes it.

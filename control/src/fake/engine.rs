@@ -13,7 +13,7 @@ use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::Need;
 use crate::view::{
     ArrayView, DriveView, EngineStatus, ExportView, FoundArray, JobKind, JobState, JobView,
-    MemberState, ReactorView, VolumeView,
+    MemberState, ReactorView, VolumeKey, VolumeView,
 };
 use crate::{Answer, Engine, ErrorKind};
 use std::collections::BTreeMap;
@@ -408,7 +408,8 @@ impl Engine for FakeEngine {
         volumes
     }
 
-    fn begin_resize_volume(&self, volume: Uuid, size_bytes: u64) -> Answer<Begun> {
+    fn begin_resize_volume(&self, key: &VolumeKey, size_bytes: u64) -> Answer<Begun> {
+        let volume = key.uuid;
         self.begin("resize_volume", &self.volume_name(volume))?;
         let mut host = self.host.lock();
         let mut volumes = host
@@ -435,7 +436,8 @@ impl Engine for FakeEngine {
     fn finish_volume(&self, _: u64) -> Answer<VolumeView> {
         unreachable!("nothing here is to be zeroed")
     }
-    fn delete_volume(&self, volume: Uuid) -> Answer<()> {
+    fn delete_volume(&self, key: &VolumeKey) -> Answer<()> {
+        let volume = key.uuid;
         let name = self.volume_name(volume);
         self.begin("delete_volume", &name)?;
         if self.exported(volume) {
@@ -448,7 +450,8 @@ impl Engine for FakeEngine {
         self.end("delete_volume", Ok(()))
     }
 
-    fn limit_volume(&self, volume: Uuid, limit: &VolumeLimit) -> Answer<VolumeView> {
+    fn limit_volume(&self, key: &VolumeKey, limit: &VolumeLimit) -> Answer<VolumeView> {
+        let volume = key.uuid;
         self.begin("limit_volume", &self.volume_name(volume))?;
         let mut volumes = self.volumes().into_iter();
         let volume = volumes.find(|of| of.uuid == volume);
@@ -458,7 +461,8 @@ impl Engine for FakeEngine {
         Ok(volume)
     }
 
-    fn create_export(&self, create: &ExportCreate, volume: Uuid) -> Answer<ExportView> {
+    fn create_export(&self, create: &ExportCreate, key: &VolumeKey) -> Answer<ExportView> {
+        let volume = key.uuid;
         self.begin("create_export", &create.name)?;
         if self.exported(volume) {
             let object = format!("volume {}", create.volume);

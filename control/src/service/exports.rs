@@ -65,6 +65,7 @@ impl Control {
         let socket = self.socket(&name, &body)?;
         let wishes = wishes(&name, &volume, &body)?;
         let wanted = self.wanted.state().exports;
+        let its_array = self.uuid_of_array(&volume.array);
         let differs = |export: &ExportView| {
             let Some(wanted) = wanted.get(&export.name) else {
                 return Vec::new();
@@ -74,7 +75,13 @@ impl Control {
                 |socket: &ExportSocket| (socket.owner.clone(), socket.group.clone(), socket.mode);
             let path = body.socket.is_none() || was.socket.path == socket.path;
             name::differing([
-                ("volume", wanted.volume_uuid == volume.uuid),
+                (
+                    "volume",
+                    wanted.volume_uuid == volume.uuid
+                        && wanted
+                            .array_uuid
+                            .is_none_or(|array| Some(array) == its_array),
+                ),
                 ("socket", path && own(&was.socket) == own(&socket)),
                 ("number of queues", was.wishes.queues == wishes.queues),
                 ("queue size", was.wishes.queue_size == wishes.queue_size),
@@ -97,7 +104,7 @@ impl Control {
         let mut create = ExportCreate {
             name,
             uuid,
-            volume: volume.name,
+            volume: volume.name.clone(),
             socket,
             wishes,
             profile: None,
@@ -106,11 +113,12 @@ impl Control {
             sharing: body.sharing,
             guest_memory: body.guest_memory,
         };
-        let export = self.engine.create_export(&create, volume.uuid)?;
+        let export = self.engine.create_export(&create, &volume.key())?;
         create.profile.clone_from(&export.profile);
         let record = WantedExport {
             create,
             volume_uuid: volume.uuid,
+            array_uuid: its_array,
         };
         if let Err(error) = self.wanted.apply(&[Change::Export(Box::new(record))]) {
             self.undo("remove_export", self.engine.remove_export(&export.name));

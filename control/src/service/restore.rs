@@ -10,10 +10,11 @@ use units::limits::START_GRACE;
 use uuid::Uuid;
 
 use super::Control;
+use super::volumes::retain_started;
 
 use crate::request::DriveKnown;
-use crate::view::{ArrayState, ArrayView, MemberState};
-use crate::wanted::WantedState;
+use crate::view::{ArrayState, ArrayView, MemberState, VolumeView};
+use crate::wanted::{WantedExport, WantedState};
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Which arrays are started without being told to.
@@ -255,7 +256,7 @@ impl Control {
             if volume.limit == *limit {
                 continue;
             }
-            if let Err(error) = self.engine.limit_volume(volume.uuid, limit) {
+            if let Err(error) = self.engine.limit_volume(&volume.key(), limit) {
                 let object = format!("volume {}", volume.name);
                 tracing::error!(event = "limit_not_set", object, %error);
             }
@@ -264,6 +265,7 @@ impl Control {
 
     pub(super) fn make_exports(&self, state: &WantedState) {
         let volumes = self.engine.volumes();
+        let arrays = self.engine.arrays();
         let there = self.engine.exports();
         for (name, wanted) in &state.exports {
             if there.iter().any(|export| export.name == *name)
@@ -271,23 +273,14 @@ impl Control {
             {
                 continue;
             }
-            let volume = volumes
-                .iter()
-                .find(|volume| volume.uuid == wanted.volume_uuid);
-            let made = match volume {
+            let made = volume_of(wanted, &volumes, &arrays).and_then(|volume| {
                 // The volume's name may have changed since; its uuid never does.
-                Some(volume) => {
-                    let mut create = wanted.create.clone();
-                    create.volume.clone_from(&volume.name);
-                    let made = self.engine.create_export(&create, volume.uuid);
-                    made.map(|_| ())
-                }
-                None => Err(EngineError::new(
-                    ErrorKind::NotFound,
-                    format!("volume {}", wanted.create.volume),
-                    format!("volume {} is on no started array", wanted.create.volume),
-                )),
-            };
+                let mut create = wanted.create.clone();
+                create.volume.clone_from(&volume.name);
+                self.engine
+                    .create_export(&create, &volume.key())
+                    .map(|_| ())
+            });
             let object = format!("export {name}");
             match made {
                 Ok(()) => {
@@ -301,6 +294,34 @@ impl Control {
             }
         }
     }
+}
+
+/// The volume that an export is wanted of.
+pub(super) fn volume_of(
+    wanted: &WantedExport,
+    volumes: &[VolumeView],
+    arrays: &[ArrayView],
+) -> Answer<VolumeView> {
+    let name = &wanted.create.volume;
+    let refuse = |kind, text| EngineError::new(kind, format!("volume {name}"), text);
+    let is_its = |volume: &&VolumeView| {
+        let array = arrays.iter().find(|array| array.name == volume.array);
+        let uuid = array.map(|array| array.uuid);
+        let known = wanted.array_uuid;
+        volume.uuid == wanted.volume_uuid && (known.is_none() || known == uuid)
+    };
+    let mut own: Vec<VolumeView> = volumes.iter().filter(is_its).cloned().collect();
+    retain_started(&mut own, arrays);
+    if let [one, other, ..] = &own[..] {
+        let text = format!(
+            "arrays {} and {} have volumes of one uuid, and which of them its guest has used is \
+             not known; stop the other one",
+            one.array, other.array
+        );
+        return Err(refuse(ErrorKind::Exists, text));
+    }
+    let text = || format!("volume {name} is on no started array");
+    own.pop().ok_or_else(|| refuse(ErrorKind::NotFound, text()))
 }
 
 /// What could not be recorded is done all the same: it is recorded by the next start, or look.

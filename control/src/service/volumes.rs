@@ -4,15 +4,27 @@ use std::ops::ControlFlow;
 
 use units::Size;
 use units::limits::{VOLUME_BANDWIDTH_MIN, VOLUME_BURST_MS_MAX};
+use uuid::Uuid;
 
 use super::{Control, invalid};
 use crate::body::VolumeCreateBody;
 use crate::engine::Begun;
 use crate::name::{self, Create};
 use crate::request::{VolumeCreate, VolumeLimit};
-use crate::view::VolumeView;
+use crate::view::{ArrayState, ArrayView, VolumeView};
 use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
+
+/// Of several volumes, those whose arrays are started, if some are.
+pub(super) fn retain_started(volumes: &mut Vec<VolumeView>, arrays: &[ArrayView]) {
+    let is_started = |volume: &VolumeView| {
+        let array = arrays.iter().find(|array| array.name == volume.array);
+        array.is_some_and(|array| array.state != ArrayState::Stopped)
+    };
+    if volumes.iter().any(is_started) {
+        volumes.retain(is_started);
+    }
+}
 
 /// The smallest size a guest can address.
 const SECTOR_BYTES: u64 = 512;
@@ -27,9 +39,26 @@ impl Control {
     /// One volume, by name or uuid.
     ///
     /// # Errors
-    /// `NotFound`.
+    /// `NotFound`; `Invalid` when several are meant. Of several of one uuid that is the one whose
+    /// array is started, if it is the only one.
     pub fn volume(&self, key: &str) -> Answer<VolumeView> {
-        name::find(self.volumes(), key)
+        let mut volumes = self.volumes();
+        volumes.retain(|volume| name::is_named(volume, key));
+        let [first, others @ ..] = &volumes[..] else {
+            return name::find(volumes, key);
+        };
+        if !others.is_empty() && others.iter().all(|other| other.uuid == first.uuid) {
+            retain_started(&mut volumes, &self.engine.arrays());
+        }
+        name::find(volumes, key)
+    }
+
+    /// The uuid of the array of this name.
+    pub(super) fn uuid_of_array(&self, name: &str) -> Option<Uuid> {
+        let mut arrays = self.engine.arrays().into_iter();
+        arrays
+            .find(|array| array.name == name)
+            .map(|array| array.uuid)
     }
 
     /// Makes a volume.
@@ -122,7 +151,7 @@ impl Control {
         let _changing = self.change()?;
         let volume = self.made_volume(key)?;
         check_size(&name::object::<VolumeView>(&volume.name), size_bytes)?;
-        self.engine.begin_resize_volume(volume.uuid, size_bytes)
+        self.engine.begin_resize_volume(&volume.key(), size_bytes)
     }
 
     /// Deletes a volume and what it holds.
@@ -133,7 +162,7 @@ impl Control {
         let _changing = self.change()?;
         let volume = self.made_volume(key)?;
         self.refuse_wanted_exports(&volume)?;
-        self.engine.delete_volume(volume.uuid)?;
+        self.engine.delete_volume(&volume.key())?;
         self.wanted.apply(&[Change::NoLimit(volume.uuid)])?;
         tracing::info!(event = "volume_deleted", object = %format_args!("volume {}", volume.name));
         Ok(volume)
@@ -164,14 +193,14 @@ impl Control {
         let volume = self.made_volume(key)?;
         let object = name::object::<VolumeView>(&volume.name);
         check_limit(&object, limit)?;
-        let limited = self.engine.limit_volume(volume.uuid, limit)?;
+        let limited = self.engine.limit_volume(&volume.key(), limit)?;
         let record = if limit.is_none() {
             Change::NoLimit(volume.uuid)
         } else {
             Change::Limit(volume.uuid, limit.clone())
         };
         if let Err(error) = self.wanted.apply(&[record]) {
-            let back = self.engine.limit_volume(volume.uuid, &volume.limit);
+            let back = self.engine.limit_volume(&volume.key(), &volume.limit);
             self.undo("limit_volume", back.map(|_| ()));
             return Err(error);
         }

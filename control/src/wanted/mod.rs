@@ -54,6 +54,10 @@ pub struct WantedExport {
     pub create: ExportCreate,
     /// Its volume. A guest is never given another volume of the same name.
     pub volume_uuid: Uuid,
+    /// The array of that; not known of those that an engine made which did not note it. A guest is
+    /// never given another volume of the same uuid either.
+    #[serde(default)]
+    pub array_uuid: Option<Uuid>,
 }
 
 /// A pool of spares as it is wanted.

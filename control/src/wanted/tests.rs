@@ -33,6 +33,7 @@ fn export(name: &str) -> WantedExport {
             sharing: Sharing::Shared,
             guest_memory: GuestMemory::Pinned,
         },
+        array_uuid: Some(Uuid::from_u128(7)),
         volume_uuid: Uuid::from_u128(3),
     }
 }

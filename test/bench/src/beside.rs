@@ -342,7 +342,7 @@ fn set_up(engine: &dyn Engine, drives: &str, sockets: &[std::path::PathBuf; 2]) 
             guest_memory: GuestMemory::Unpinned,
         };
         engine
-            .create_export(&export, volume.uuid)
+            .create_export(&export, &volume.key())
             .expect("an export");
     }
     let is_running = |engine: &dyn Engine| {

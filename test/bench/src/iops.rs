@@ -214,7 +214,7 @@ fn export(engine: &dyn Engine, case: &Case, socket: &std::path::Path) {
         guest_memory: GuestMemory::Unpinned,
     };
     engine
-        .create_export(&export, volume.uuid)
+        .create_export(&export, &volume.key())
         .expect("an export");
 }
 

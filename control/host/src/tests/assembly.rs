@@ -1,5 +1,6 @@
 //! What lies on drives at a start, and what is made of it: good, damaged, foreign, copied, old.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -7,13 +8,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use control::request::{ArrayImport, Level};
-use control::view::{ArrayState, DriveState, DriveView, MemberState};
+use control::view::{ArrayState, DriveState, DriveView, MemberState, VolumeKey};
 use control::{Engine, ErrorKind};
 use drive::Fault;
-use uuid::Uuid;
 
 use super::guests::Guest;
-use super::{Bench, DRIVE_BYTES, MIB, export_of, file_at, volume_of};
+use super::{Bench, DRIVE_BYTES, MIB, export_of, file_at, volume_of, wait_until};
 
 const ALL: [&str; 3] = ["one", "two", "three"];
 
@@ -440,48 +440,71 @@ fn unwritable_members_beyond_redundancy_stop_a_start_and_are_named() {
     assert_eq!(started.state, ArrayState::Optimal);
 }
 
-#[test]
-fn volumes_of_one_name_on_two_arrays_are_never_taken_for_one_another() {
+/// Two arrays come together, each with a volume `v`, of one uuid or not; and these volumes.
+fn two_with_volumes(one_uuid: bool) -> (Bench, [VolumeKey; 2]) {
     let bench = Bench::new();
     for name in ["one", "two", "three", "four"] {
         bench.file(name);
     }
     bench.create("attic", Level::Raid1, &["one", "two"]);
     let attics = volume_of("v", "attic", MIB);
-    bench.host.create_volume(&attics).expect("room");
+    let attics = bench.host.create_volume(&attics).expect("room").key();
     bench.host.stop_array("attic").expect("idle");
     // Another engine knows nothing of the first array.
     let bench = restarted(bench, &["three", "four"]);
     bench.create("tank", Level::Raid1, &["three", "four"]);
-    let tanks = volume_of("v", "tank", MIB);
-    bench.host.create_volume(&tanks).expect("room");
+    let mut tanks = volume_of("v", "tank", MIB);
+    if one_uuid {
+        tanks.uuid = attics.uuid;
+    }
+    let tanks = bench.host.create_volume(&tanks).expect("room").key();
     for name in ["one", "two"] {
         bench.reopen(name, "").expect("a file");
     }
     bench.host.assemble();
     bench.host.start_array("attic", false).expect("complete");
-    let serve = |bench: &Bench, name: &str, volume: Uuid| {
-        let export = export_of(bench, name, "v");
-        bench.host.create_export(&export, volume).expect("served");
-        Guest::connect(&bench.path(&format!("{name}.sock")))
-    };
-    for (name, volume, byte) in [("a", attics.uuid, 1), ("t", tanks.uuid, 2)] {
-        serve(&bench, name, volume).fill(0, byte);
+    (bench, [attics, tanks])
+}
+
+#[test]
+fn volumes_of_one_name_on_two_arrays_are_never_taken_for_one_another() {
+    for one_uuid in [false, true] {
+        let (bench, [attics, tanks]) = two_with_volumes(one_uuid);
+        assert_eq!(attics.uuid == tanks.uuid, one_uuid);
+        let serve = |bench: &Bench, name: &str, volume: &VolumeKey| {
+            let export = export_of(bench, name, "v");
+            bench.host.create_export(&export, volume).expect("served");
+            Guest::connect(&bench.path(&format!("{name}.sock")))
+        };
+        for (name, volume, byte) in [("a", &attics, 1), ("t", &tanks, 2)] {
+            serve(&bench, name, volume).fill(0, byte);
+        }
+        for (name, volume, byte) in [("a2", &attics, 1), ("t2", &tanks, 2)] {
+            bench.host.remove_export(&name[..1]).expect("there");
+            let read = serve(&bench, name, volume).read(0);
+            assert!(read.iter().all(|other| *other == byte), "{name}");
+        }
+        // A guest of one grows with its own volume only.
+        bench.host.remove_export("t2").expect("there");
+        let resized = bench.host.resize_volume(&tanks, 2 * MIB).expect("room");
+        assert_eq!(
+            (resized.key(), resized.size_bytes),
+            (tanks.clone(), 2 * MIB)
+        );
+        let mut guest = Guest::connect(&bench.path("a2.sock"));
+        assert_eq!(guest.read(0), [1; 4096]);
+        guest.ask_read(MIB / 512);
+        let guest = RefCell::new(guest);
+        wait_until("an error behind its end", || {
+            guest.borrow_mut().answer() == Some(1)
+        });
+        drop(guest);
+        bench.host.delete_volume(&tanks).expect("not exported");
+        bench.host.remove_export("a2").expect("there");
+        let left = bench.host.volumes();
+        assert_eq!(left.len(), 1);
+        assert_eq!((left[0].key(), left[0].size_bytes), (attics, MIB));
     }
-    for (name, volume, byte) in [("a2", attics.uuid, 1), ("t2", tanks.uuid, 2)] {
-        bench.host.remove_export(&name[..1]).expect("there");
-        let read = serve(&bench, name, volume).read(0);
-        assert!(read.iter().all(|other| *other == byte), "{name}");
-    }
-    for name in ["a2", "t2"] {
-        bench.host.remove_export(name).expect("there");
-    }
-    let resized = bench.host.resize_volume(tanks.uuid, 2 * MIB).expect("room");
-    assert_eq!((resized.uuid, resized.size_bytes), (tanks.uuid, 2 * MIB));
-    bench.host.delete_volume(tanks.uuid).expect("not exported");
-    let left = bench.host.volumes();
-    assert_eq!(left.len(), 1);
-    assert_eq!((left[0].uuid, left[0].size_bytes), (attics.uuid, MIB));
 }
 
 #[test]

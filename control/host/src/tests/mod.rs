@@ -273,19 +273,19 @@ impl Host {
     }
 
     fn resize_named(&self, name: &str, size_bytes: u64) -> Answer<VolumeView> {
-        self.resize_volume(self.volume_named(name)?.uuid, size_bytes)
+        self.resize_volume(&self.volume_named(name)?.key(), size_bytes)
     }
 
     fn delete_named(&self, name: &str) -> Answer<()> {
-        self.delete_volume(self.volume_named(name)?.uuid)
+        self.delete_volume(&self.volume_named(name)?.key())
     }
 
     fn limit_named(&self, name: &str, limit: &VolumeLimit) -> Answer<VolumeView> {
-        self.limit_volume(self.volume_named(name)?.uuid, limit)
+        self.limit_volume(&self.volume_named(name)?.key(), limit)
     }
 
     fn export_named(&self, create: &ExportCreate) -> Answer<ExportView> {
-        self.create_export(create, self.volume_named(&create.volume)?.uuid)
+        self.create_export(create, &self.volume_named(&create.volume)?.key())
     }
 }
 

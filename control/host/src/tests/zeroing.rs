@@ -99,7 +99,7 @@ fn a_volume_that_grows_is_let_alone_until_it_has() {
     let host = &bench.host;
     host.create_volume(&volume_of("v", "tank", MIB))
         .expect("room");
-    let volume = host.volume_named("v").expect("made").uuid;
+    let volume = &host.volume_named("v").expect("made").key();
     let begun = host.begin_resize_volume(volume, 40 * MIB);
     let grows = job_of(begun.expect("room"));
     let let_alone = || {

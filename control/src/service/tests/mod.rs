@@ -20,8 +20,9 @@ use crate::fake::{FakeEngine, FakeHost};
 use crate::request::{
     ArrayModify, ArrayOptions, BackgroundKind, HedgedReads, Lamp, Level, QueueMove, VolumeLimit,
 };
+use crate::service::restore::volume_of;
 use crate::view::{Access, ArrayState, DriveState, ExportState, LostView, MemberState};
-use crate::wanted::{self, FILE_NAME};
+use crate::wanted::{self, FILE_NAME, WantedExport};
 
 /// A host with drives, a state directory, and one run of the engine at a time.
 struct Bed {
@@ -470,20 +471,69 @@ fn an_export_waits_for_its_array_and_never_takes_another_volume_of_the_name() {
 /// An array `b` with a volume `v`, as on drives of another host: nobody here has seen to it that
 /// its name differs from that of the volume of array `a`. The uuids of the two.
 fn twins(bed: &Bed) -> (Uuid, Uuid) {
+    let twin = Uuid::from_u128(0x7);
+    let own = bed.control().volume("v").expect("the only one").uuid;
+    twin_of(bed, twin);
+    (own, twin)
+}
+
+/// An array `b` with a volume `v` of this uuid.
+fn twin_of(bed: &Bed, uuid: Uuid) {
     another_array(bed, "b");
     let twin = crate::request::VolumeCreate {
         name: "v".to_owned(),
-        uuid: Uuid::from_u128(0x7),
+        uuid,
         array: "b".to_owned(),
         size_bytes: 1 << 20,
         stable_buffers: false,
     };
-    let own = bed.control().volume("v").expect("the only one").uuid;
     bed.control()
         .engine
         .create_volume(&twin)
         .expect("pretended");
-    (own, twin.uuid)
+}
+
+#[test]
+fn a_guest_never_gets_a_volume_of_another_array_that_has_the_uuid_of_its_own() {
+    let mut bed = Bed::full();
+    let own = bed.control().volume("v").expect("the only one").uuid;
+    bed.control().create_export(export("v")).expect("exported");
+    twin_of(&bed, own);
+    let refused = bed.control().volume("v").expect_err("which?");
+    assert_eq!(refused.kind, ErrorKind::Invalid);
+    assert!(refused.to_string().contains("stop the array"), "{refused}");
+    // By its record it is known whose it was.
+    let state = |bed: &Bed| bed.control().export("v").expect("wanted").state;
+    bed.kill_and_start();
+    assert_ne!(state(&bed), ExportState::Missing);
+    bed.control = None;
+    let away = ["file:/0", "file:/1", "file:/2", "file:/3"].map(|at| bed.host.unplug(at));
+    bed.start();
+    assert_eq!(state(&bed), ExportState::Missing, "the other one is here");
+    let there = bed.control().volume("v").expect("one is started");
+    assert_eq!((there.array.as_str(), there.exports), ("b", vec![]));
+    drop(away);
+}
+
+#[test]
+fn of_two_volumes_of_one_uuid_an_old_record_names_none() {
+    let bed = Bed::full();
+    bed.control().create_export(export("v")).expect("exported");
+    let own = bed.control().volume("v").expect("the only one").uuid;
+    twin_of(&bed, own);
+    let control = bed.control();
+    let (volumes, mut arrays) = (control.volumes(), control.arrays());
+    let mut wanted = control.wanted.state().exports["v"].clone();
+    let found = |wanted: &WantedExport, arrays: &[ArrayView]| {
+        volume_of(wanted, &volumes, arrays).map(|volume| volume.array)
+    };
+    assert_eq!(found(&wanted, &arrays).expect("its own"), "a");
+    wanted.array_uuid = None;
+    let refused = found(&wanted, &arrays).expect_err("which?");
+    assert_eq!(refused.kind, ErrorKind::Exists);
+    let other = arrays.iter_mut().find(|array| array.name == "a");
+    other.expect("there").state = ArrayState::Stopped;
+    assert_eq!(found(&wanted, &arrays).expect("the only one"), "b");
 }
 
 #[test]
