@@ -318,7 +318,7 @@ fn set_up(engine: &dyn Engine, drives: &str, sockets: &[std::path::PathBuf; 2]) 
             size_bytes: VOLUME_BYTES,
             stable_buffers: false,
         };
-        engine.create_volume(&volume).expect("a volume");
+        let volume = engine.create_volume(&volume).expect("a volume");
         let export = ExportCreate {
             name: name.to_owned(),
             uuid: Uuid::new_v4(),

@@ -190,7 +190,7 @@ fn export(engine: &dyn Engine, case: &Case, socket: &std::path::Path) {
         size_bytes: 128 << 20,
         stable_buffers: case.stable,
     };
-    engine.create_volume(&volume).expect("a volume");
+    let volume = engine.create_volume(&volume).expect("a volume");
     let export = ExportCreate {
         name: "e".to_owned(),
         uuid: Uuid::new_v4(),
