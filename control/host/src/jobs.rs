@@ -219,7 +219,9 @@ impl Host {
             .change(index, Command::Passes { run: false })
             .map_err(|change| self.of_change(object, (name, index), &change))?;
         let mut state = self.state();
-        let job = state.jobs.get_mut(&id).expect("found");
+        // It may have ended meanwhile, and so many others that it is not told of any more.
+        let job = state.jobs.get_mut(&id);
+        let job = job.ok_or_else(|| not_found("job", &id.to_string()))?;
         job.view.state = JobState::Cancelled;
         Ok(job.view.clone())
     }

@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::body::ForceBody;
 use crate::service::Control;
@@ -49,33 +49,55 @@ pub(super) type Reply<T> = Result<Json<T>, Failure>;
 /// always finds one, also while those wait for drives.
 const CHANGES_MAX: usize = if cfg!(test) { 2 } else { 256 };
 
+/// Volumes that are made or grow at once: what they get may be zeroed for hours, and other changes
+/// are not to wait for that.
+const ZEROINGS_MAX: usize = if cfg!(test) { 1 } else { 128 };
+
 /// Room for the threads of changes.
-pub(super) type Changes = Arc<Semaphore>;
+#[derive(Clone, Debug)]
+pub(super) struct Changes {
+    most: Arc<Semaphore>,
+    zeroings: Arc<Semaphore>,
+}
 
 /// All of it.
 pub(super) fn changes() -> Changes {
-    Arc::new(Semaphore::new(CHANGES_MAX))
+    Changes {
+        most: Arc::new(Semaphore::new(CHANGES_MAX)),
+        zeroings: Arc::new(Semaphore::new(ZEROINGS_MAX)),
+    }
 }
 
 tokio::task_local! {
-    /// That of the call of this task. It is held until the thread has ended, even when the client
-    /// hangs up.
-    static CHANGE: Arc<OwnedSemaphorePermit>;
+    /// Where the call of this task finds room for its thread, once it is there as a whole: who
+    /// sends half of it keeps nobody waiting.
+    static ROOM: Arc<Semaphore>;
 }
 
-/// Lets a call that changes something wait until there is room for its thread.
+/// Says where a call that changes something has to find room for its thread.
 pub(super) async fn wait_for_room(
     State(changes): State<Changes>,
     request: Request,
     next: Next,
 ) -> Response {
+    let (path, method) = (request.uri().path(), request.method());
     // What makes others end waits for none of them.
-    let ends = request.uri().path().starts_with("/v1/jobs/");
-    if ends || is_look(request.method()) {
+    let ends = path.starts_with("/v1/jobs/");
+    if ends || is_look(method) {
         return next.run(request).await;
     }
-    let permit = changes.acquire_owned().await.expect("nobody closes it");
-    CHANGE.scope(Arc::new(permit), next.run(request)).await
+    let room = if may_zero(method, path) {
+        changes.zeroings
+    } else {
+        changes.most
+    };
+    ROOM.scope(room, next.run(request)).await
+}
+
+/// Whether a call makes a volume or lets it grow.
+pub(super) fn may_zero(method: &Method, path: &str) -> bool {
+    let makes = *method == Method::POST && path == "/v1/volumes";
+    makes || *method == Method::PATCH && path.starts_with("/v1/volumes/")
 }
 
 /// Whether a call only looks.
@@ -89,10 +111,15 @@ where
     T: Send + 'static,
     W: FnOnce(&Control) -> Answer<T> + Send + 'static,
 {
-    let change = CHANGE.try_with(Arc::clone).ok();
+    let room = ROOM.try_with(Arc::clone).ok();
+    // Held until the thread has ended, even when the client hangs up.
+    let permit = match room {
+        Some(room) => Some(room.acquire_owned().await.expect("nobody closes it")),
+        None => None,
+    };
     let work = move || {
         let done = work(&control);
-        drop(change);
+        drop(permit);
         done
     };
     match tokio::task::spawn_blocking(work).await {

@@ -1,11 +1,13 @@
 //! The API over a real socket: statuses, bodies, the peer, and calls that are hung up on.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::body::{Body, Bytes};
+use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
+use http_body_util::channel::Channel;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -117,6 +119,44 @@ fn who_only_looks_waits_for_no_change_however_many_there_are() {
     });
     let (status, drives) = looked.expect("it waits for no change");
     assert_eq!((status, &drives), (StatusCode::OK, &json!([])));
+}
+
+#[tokio::test]
+async fn a_call_of_which_half_is_sent_keeps_no_other_waiting() {
+    let bed = bed();
+    let halves: Vec<_> = (0..4)
+        .map(|_| {
+            let (sender, body) = Channel::<Bytes, Infallible>::new(1);
+            let request = Request::builder().method("POST").uri("/v1/drives");
+            let request = request.body(Body::new(body)).expect("a request");
+            let answer = tokio::spawn(bed.router.clone().oneshot(request));
+            (sender, answer)
+        })
+        .collect();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let body = json!({ "spec": "file:/0", "name": "d" }).to_string();
+    let whole = call(&bed, "POST", "/v1/drives", &body);
+    let limit = std::time::Duration::from_secs(20);
+    let (status, told) = tokio::time::timeout(limit, whole).await.expect("at once");
+    assert_eq!(status, StatusCode::CREATED, "{told}");
+    drop(halves);
+}
+
+#[test]
+fn what_may_zero_for_hours_has_room_of_its_own() {
+    let zeroes = |method: &Method, path| exchange::may_zero(method, path);
+    assert!(zeroes(&Method::POST, "/v1/volumes"), "a create");
+    assert!(zeroes(&Method::PATCH, "/v1/volumes/v"), "a new size");
+    for (method, path) in [
+        (Method::DELETE, "/v1/volumes/v"),
+        (Method::PUT, "/v1/volumes/v/limit"),
+        (Method::PATCH, "/v1/arrays/a"),
+        (Method::POST, "/v1/exports"),
+    ] {
+        assert!(!zeroes(&method, path), "{method} {path}");
+    }
 }
 
 #[tokio::test]

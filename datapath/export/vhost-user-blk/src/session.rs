@@ -113,6 +113,13 @@ impl Common {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A front-end that has hung up, and is not buried yet.
+    fn gone(&self) -> Option<u32> {
+        let known = self.known();
+        let gone = known.iter().find(|known| known.is_gone());
+        gone.map(|known| known.front_end)
+    }
+
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -154,7 +161,7 @@ impl Session {
             name: settings.name,
         });
         let listening = Listening {
-            bound,
+            bound: Some(bound),
             common: Arc::clone(&common),
             threads: Vec::new(),
             next: 0,
@@ -267,7 +274,8 @@ fn configuration_changed() -> [u8; 12] {
 
 /// The thread that listens.
 struct Listening {
-    bound: Bound,
+    /// Until it is to end: who connects then is refused, and does not wait for an answer.
+    bound: Option<Bound>,
     common: Arc<Common>,
     threads: Vec<(u32, JoinHandle<()>)>,
     next: u32,
@@ -281,7 +289,8 @@ impl Listening {
         while !self.common.is_stopping() {
             let ready = self.common.ready.load(Ordering::Acquire);
             let looking = ready && !self.exhausted;
-            let listener = looking.then(|| self.bound.listener.as_fd());
+            let bound = self.bound.as_ref().filter(|_| looking);
+            let listener = bound.map(|bound| bound.listener.as_fd());
             let patience = if self.exhausted {
                 RETRY
             } else {
@@ -305,6 +314,7 @@ impl Listening {
                 self.accept();
             }
         }
+        self.bound = None;
         for known in self.common.known().iter() {
             known.wake.signal();
             let _ = known.stream.shutdown(Shutdown::Both);
@@ -337,7 +347,11 @@ impl Listening {
     }
 
     fn accept(&mut self) {
-        let stream = match self.bound.listener.accept() {
+        let bound = self
+            .bound
+            .as_ref()
+            .expect("who connects is looked for only then");
+        let stream = match bound.listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
                 let harmless = [
@@ -355,19 +369,18 @@ impl Listening {
                 return;
             }
         };
-        // A front-end that came back has closed its old connection before; whoever is gone makes
-        // room, but what was taken from its rings is finished first.
-        let gone: Vec<u32> = (self.common.known().iter())
-            .filter(|known| known.is_gone())
-            .map(|known| known.front_end)
-            .collect();
-        for front_end in gone {
-            self.join(front_end);
-        }
         let most = match self.common.sharing {
             Sharing::Exclusive => 1,
             Sharing::Shared => FRONT_ENDS_MAX,
         };
+        // A front-end that came back has closed its old connection before; whoever is gone makes
+        // room, but what was taken from its rings is finished first. Where there is room, nobody
+        // waits for that.
+        while self.threads.len() >= most
+            && let Some(front_end) = self.common.gone()
+        {
+            self.join(front_end);
+        }
         if self.threads.len() >= most {
             let why = "as many front-ends as may be are connected";
             self.common.host.event(&SessionEvent::Refused { why });

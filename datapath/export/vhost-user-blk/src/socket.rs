@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -154,12 +154,17 @@ impl Drop for Bound {
     }
 }
 
-/// Whether anything but a refusal comes back. When in doubt somebody answers.
+/// Whether anything but a refusal comes back. When in doubt somebody answers: so does whoever has
+/// as many connections waiting as may, and we do not wait for him.
 fn answers(path: &Path) -> bool {
-    match UnixStream::connect(path) {
-        Ok(_) => true,
-        Err(error) => error.kind() != io::ErrorKind::ConnectionRefused,
-    }
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let asked = SocketAddrUnix::new(path).and_then(|address| {
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &address)
+    });
+    asked != Err(rustix::io::Errno::CONNREFUSED)
 }
 
 fn make_directory(directory: &Path, settings: &SocketSettings) -> io::Result<()> {
@@ -185,6 +190,8 @@ fn give(path: &Path, settings: &SocketSettings) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     fn settings(path: PathBuf) -> SocketSettings {
@@ -220,6 +227,19 @@ mod tests {
         assert!(error.to_string().contains("export.sock"));
         UnixStream::connect(&path).unwrap();
         drop(other);
+    }
+
+    #[test]
+    fn one_whose_listener_does_not_listen_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("export.sock");
+        let other = UnixListener::bind(&path).unwrap();
+        // As few may wait as can.
+        rustix::net::listen(&other, 0).unwrap();
+        let waiting: Vec<bool> = (0..4).map(|_| answers(&path)).collect();
+        assert_eq!(waiting, [true; 4]);
+        let error = Bound::new(&settings(path)).unwrap_err();
+        assert_eq!(error.kind, BindErrorKind::InUse);
     }
 
     #[test]

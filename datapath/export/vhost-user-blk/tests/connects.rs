@@ -72,6 +72,24 @@ fn a_shared_export_serves_several_and_keeps_their_cache_modes_apart() {
 }
 
 #[test]
+fn nobody_waits_for_the_last_request_of_another_where_there_is_room() {
+    let (place, volume) = (place(), Volume::new(SECTORS));
+    let mut shared = settings(&place.path().join("s"), profile(1));
+    shared.sharing = Sharing::Shared;
+    let engine = Engine::start(shared, &volume);
+    let mut one = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    engine.host.set_mode(Mode::Hold);
+    one.rings[0].send(OUT, 1, &[1; 512], 0);
+    engine.host.wait_held(1);
+    drop(one);
+    let two = FrontEnd::connect(&engine.path).unwrap();
+    two.send(messages::GET_FEATURES, &[], &[]).unwrap();
+    let silent = two.is_silent(Duration::from_secs(30));
+    engine.host.set_mode(Mode::Serve);
+    assert!(!silent);
+}
+
+#[test]
 fn handshakes_are_held_until_the_array_is_there() {
     let (place, volume) = (place(), Volume::new(SECTORS));
     let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
@@ -128,6 +146,8 @@ fn a_stopped_session_finishes_what_was_taken() {
     let stopper = std::thread::Builder::new();
     let stopper = stopper.spawn(move || session.stop()).unwrap();
     assert!(guest.front_end().is_cut());
+    // Who comes back is not to wait for an answer: some machines stand still meanwhile.
+    FrontEnd::connect(&engine.path).map(drop).unwrap_err();
     engine.host.set_mode(Mode::Serve);
     stopper.join().unwrap();
     assert_eq!(guest.rings[0].reap().expect("finished").status, OK);
