@@ -46,6 +46,9 @@ pub enum Wait {
     ForTurn,
     /// Answers to requests of this reactor and array.
     ForAnswers,
+    /// Room in the array, or for one more that goes piece by piece. Who has it here gives it back
+    /// with an answer, be it of another array.
+    ForRoom,
 }
 
 /// One volume's rings.

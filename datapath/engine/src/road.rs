@@ -164,7 +164,7 @@ impl Entrance<'_> {
         road: &mut Road<'_, P>,
     ) -> Result<(), Full<Request>> {
         if request.operation == Operation::Flush {
-            return road.submit(request);
+            return self.send(request, road);
         }
         // The limits first: who has drawn a time and may go is not asked to wait for it any more.
         if let Some(gate) = &mut self.gate
@@ -182,12 +182,25 @@ impl Entrance<'_> {
         }
         let price = price_of(bytes);
         let cookie = Cookie(request.cookie.0 | price << PRICE_SHIFT);
-        road.submit(Request { cookie, ..request })?;
+        self.send(Request { cookie, ..request }, road)?;
         self.lines.taken(self.line, price);
         if let Some(gate) = &mut self.gate {
             gate.passed();
         }
         Ok(())
+    }
+
+    #[inline(always)]
+    fn send<P: Io>(
+        &mut self,
+        request: Request,
+        road: &mut Road<'_, P>,
+    ) -> Result<(), Full<Request>> {
+        let sent = road.submit(request);
+        if sent.is_err() {
+            self.waits = Some(Wait::ForRoom);
+        }
+        sent
     }
 }
 

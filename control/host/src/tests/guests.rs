@@ -82,6 +82,11 @@ impl Guest {
         self.ask_for(13, 0, 16);
     }
 
+    /// Begins to flush.
+    pub(super) fn begin_flush(&mut self) {
+        self.ask_for(4, 0, 0);
+    }
+
     /// The memory that it has told of.
     pub(super) fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.memory)
@@ -125,11 +130,12 @@ impl Guest {
             length,
             writable,
         };
-        let parts = [
+        let mut parts = vec![
             part(self.header, 16, false),
             part(self.data, length, operation == 0),
             part(self.header + 16, 1, true),
         ];
+        parts.retain(|part| part.length > 0);
         self.driver.submit(&parts).expect("room");
         self.bells.kick.write(1).expect("kicked");
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use array::{Command, Owners, Room};
-use control::request::{Level, MemberReplace, QueueMove};
-use control::view::{ArrayState, DriveState, MemberState};
+use control::request::{ExportCreate, Level, MemberReplace, QueueMove};
+use control::view::{ArrayState, DriveState, MemberState, Sharing};
 use control::{Answer, Engine, EngineError, ErrorKind};
 use drive::Fault;
 use engine::ZeroError;
@@ -85,6 +85,61 @@ fn zeroing_waits_while_the_array_is_full_of_requests() {
             assert_eq!(guest.read(start * sectors), [0; 4096]);
         }
     });
+}
+
+/// Turns of all reactors while drives hang.
+fn turns_meanwhile(bench: &Bench) -> u64 {
+    let turns = || {
+        let reports = bench.host.engine.reports(&[]);
+        reports.iter().map(|report| report.turns).sum::<u64>()
+    };
+    let before = turns();
+    std::thread::park_timeout(HANG / 3);
+    turns() - before
+}
+
+#[test]
+fn a_reactor_sleeps_while_its_rings_wait_for_room_and_misses_none() {
+    // Room for one request; for 64 that go piece by piece. Each guest has five.
+    for (requests, each, sector) in [(1, 1, 0), (4096, 7, 1)] {
+        let bench = Bench::tank_tuned(Tuning {
+            room: Room {
+                requests,
+                ..Room::default()
+            },
+            ..Tuning::default()
+        });
+        wait_until("the first resync", || bench.host.jobs().is_empty());
+        let volume = volume_of("v", "tank", 16 * MIB);
+        bench.host.create_volume(&volume).expect("room");
+        let mut guests = Vec::new();
+        for name in ["e", "f"] {
+            let create = ExportCreate {
+                cores: vec![0],
+                sharing: Sharing::Shared,
+                ..export_of(&bench, name, "v")
+            };
+            let view = bench.host.export_named(&create).expect("a volume");
+            guests.extend((0..each).map(|_| Guest::connect(&view.socket)));
+        }
+        guests[0].fill(0, 1);
+        guests[0].fill(8, 1);
+        hang(&bench);
+        for guest in &mut guests {
+            (0..5).for_each(|_| guest.ask_read(sector));
+        }
+        // By now the array is full.
+        let mut last = Guest::connect(&bench.path("f.sock"));
+        last.begin_flush();
+        let turns = turns_meanwhile(&bench);
+        assert!(turns < 2000, "{turns} turns with nothing to do");
+        relieve(&bench);
+        last.wait();
+        for guest in &mut guests {
+            (0..5).for_each(|_| guest.wait());
+            assert!(guest.answered_with() == [1; 4096]);
+        }
+    }
 }
 
 #[test]

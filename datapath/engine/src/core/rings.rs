@@ -27,10 +27,22 @@ impl Ring {
 
     /// When the limits of its volume let it go on, if it waits for that.
     pub(super) fn waits_until(&self) -> Option<Instant> {
-        if self.queue.is_held() {
+        // A flush that finds no room goes before what the limits hold back.
+        if self.queue.is_held() && self.waits_for != Some(Wait::ForRoom) {
             self.gate.waits_until()
         } else {
             None
+        }
+    }
+
+    /// Whether its next request waits for answers on this reactor. They wake it, and a turn with an
+    /// answer is followed by another, so the ring is looked at after each.
+    fn waits_for_answers(&self) -> bool {
+        match self.waits_for {
+            Some(Wait::ForAnswers) => self.queue.is_held() && !self.queue.owes_flushes(),
+            // Be it a flush that is to follow a write.
+            Some(Wait::ForRoom) => self.queue.is_held() || self.queue.owes_flushes(),
+            Some(Wait::ForTurn) | None => false,
         }
     }
 
@@ -41,11 +53,14 @@ impl Ring {
         stable && shard.is_some_and(|shard| shard.is_borrowing())
     }
 
-    /// Whether there is nothing to do for it until it is kicked, or its limits let it go on.
+    /// Whether there is nothing to do for it until it is kicked, others of this reactor are
+    /// answered, or its limits let it go on.
     pub(super) fn prepare_sleep(&mut self) -> bool {
-        let waits = self.waits_for == Some(Wait::ForAnswers) && self.queue.is_held();
-        if waits || self.waits_until().is_some() {
-            // It takes nothing new before, so it needs no kick.
+        // It takes nothing new before, so it needs no kick.
+        if self.waits_for_answers() {
+            return true;
+        }
+        if self.waits_until().is_some() {
             return !self.queue.owes_flushes();
         }
         // A ring without a kick that can be watched has to be polled for ever.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use array::format::{ExtentRun, ExtentSpace, VolumeRecord, VolumeState};
 use array::{Geometry, GeometryParameters, Level};
+use block::Full;
 use drive::{Port, PortOptions};
 use guest::{Driver, Layout, Memory, Options, Part};
 use memory::{Mapping, Region, RegionTable};
@@ -23,6 +24,7 @@ use volume::{Limiter, VolumeMap};
 use super::super::times::Spent;
 use super::super::{Core, Leaving, Ring, Stopped};
 use super::{Attention, BUSY_TURNS_A_LOOK, token_of};
+use crate::lines::Wait;
 
 const SIZE: u16 = 16;
 const BYTES: usize = 1 << 16;
@@ -49,20 +51,32 @@ impl Guest {
 
     /// Makes a read of 512 bytes available. Whether it has to kick for that.
     fn ask(&mut self) -> bool {
+        self.ask_for(0)
+    }
+
+    /// The same with a read (0) or a write (1).
+    fn ask_for(&mut self, operation: u8) -> bool {
         let header = self.memory.allocate(16, 16);
         self.memory.write(header, &[0; 16]);
+        self.memory.write(header, &[operation]);
         let part = |address, length, writable| Part {
             address,
             length,
             writable,
         };
         let data = self.memory.allocate(513, 512);
-        let parts = [part(header, 16, false), part(data, 513, true)];
+        let status = self.memory.allocate(1, 1);
+        let parts = if operation == 0 {
+            vec![part(header, 16, false), part(data, 513, true)]
+        } else {
+            let status = part(status, 1, true);
+            vec![part(header, 16, false), part(data, 512, false), status]
+        };
         self.driver.submit(&parts).expect("room");
         self.driver.kick_wanted()
     }
 
-    fn queue(&self) -> Queue {
+    fn queue(&self, flushes: bool) -> Queue {
         let length = units::bytes_u64(BYTES);
         let mapping = Mapping::new(self.memory.file().as_fd(), 0, length).expect("mapped");
         let region = Region {
@@ -112,7 +126,9 @@ impl Guest {
                 ..Events::default()
             },
             shown: Arc::new(Shown::new(profile, 1 << 16)),
-            features: feature::VERSION_1 | feature::FLUSH | feature::EVENT_IDX,
+            features: feature::VERSION_1
+                | feature::EVENT_IDX
+                | if flushes { feature::FLUSH } else { 0 },
             notice: Arc::new(Notice::new(Event::new().expect("an event"))),
         })
     }
@@ -161,10 +177,14 @@ fn core<const N: usize>() -> (Core, [Guest; N]) {
 }
 
 fn ring(guest: &Guest, index: u16) -> Ring {
+    ring_of(guest.queue(true), index)
+}
+
+fn ring_of(queue: Queue, index: u16) -> Ring {
     let which = ((1, [0; 16]), key(index));
     let place = (ArrayIndex(0), volume());
     let shared = (Arc::new(Limiter::default()), Arc::default());
-    Ring::new(which, guest.queue(), place, shared)
+    Ring::new(which, queue, place, shared)
 }
 
 /// Takes the one request that is in a ring. Its slot.
@@ -302,6 +322,42 @@ fn a_ring_of_which_something_is_under_way_does_not_sleep() {
     assert!(sleep(&mut core, SHORT));
     assert!(core.awake.is_empty(), "all is answered");
     assert!(guests[0].driver.reap().is_some());
+}
+
+/// What the ring has for its array finds no room there.
+fn turn_away(core: &mut Core, place: usize) {
+    let ring = core.rings[place].as_mut().expect("it is there");
+    let submitted = ring
+        .queue
+        .poll(MonotonicClock.now(), &mut |request| Err(Full(request)));
+    assert_eq!(submitted, 0);
+    ring.waits_for = Some(Wait::ForRoom);
+}
+
+#[test]
+fn a_reactor_sleeps_while_a_ring_waits_for_room_and_looks_at_it_then() {
+    let (mut core, mut guests) = core::<1>();
+    guests[0].ask();
+    turn_away(&mut core, 0);
+    assert!(sleep(&mut core, SHORT));
+    assert_eq!(core.awake, [0], "it is looked at when the reactor is woken");
+    // The next finds room, and nothing is left to wait for.
+    let slot = take(&mut core, 0);
+    complete(&mut core, 0, slot);
+    assert!(sleep(&mut core, SHORT));
+    assert!(core.awake.is_empty());
+
+    // The flush that follows a write, of a guest that does not flush.
+    let (mut core, _) = self::core::<0>();
+    let mut guest = Guest::new();
+    core.add_ring(ring_of(guest.queue(false), 0));
+    guest.ask_for(1);
+    let slot = take(&mut core, 0);
+    complete(&mut core, 0, slot);
+    assert!(!sleep(&mut core, SHORT), "it was not tried yet");
+    turn_away(&mut core, 0);
+    assert!(sleep(&mut core, SHORT));
+    assert_eq!(core.awake, [0]);
 }
 
 #[test]
