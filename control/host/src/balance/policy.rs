@@ -22,6 +22,9 @@ const ENOUGH: f64 = 0.7;
 const CAN_HELP: f64 = 0.5;
 /// Who asks for less than this part of an array's requests does not count.
 const ASKS: f64 = 0.05;
+/// Rings that have less than this part of the requests of their reactor beside the largest of them
+/// are left where they are.
+const WORTH: f64 = 0.05;
 /// Differences below are none.
 const EVEN: f64 = 0.2;
 /// Of what the busiest owns, so much goes to the idlest at once.
@@ -134,29 +137,35 @@ impl Asked<'_> {
     }
 }
 
-/// The ring that should leave the busiest reactor, and for where.
+/// The ring that should leave a reactor that has too much to do, and for where: the busiest of
+/// those that one can leave.
 pub(super) fn leaves(busy: &[f64], rings: &[Polled]) -> Option<(usize, usize)> {
-    let busiest = (0..busy.len()).max_by(|&one, &other| busy[one].total_cmp(&busy[other]))?;
-    if busy[busiest] <= TOO_BUSY {
+    let too_busy = (0..busy.len()).filter(|&at| busy[at] > TOO_BUSY);
+    let mut too_busy: Vec<usize> = too_busy.collect();
+    too_busy.sort_by(|&one, &other| busy[other].total_cmp(&busy[one]));
+    let mut leaves = too_busy.into_iter().map(|at| leaves_from(at, busy, rings));
+    leaves.find_map(|found| found)
+}
+
+fn leaves_from(from: usize, busy: &[f64], rings: &[Polled]) -> Option<(usize, usize)> {
+    let here = || rings.iter().enumerate().filter(|(_, ring)| ring.at == from);
+    let mut rates: Vec<f64> = here().map(|(_, ring)| ring.requests).collect();
+    rates.sort_by(|one, other| other.total_cmp(one));
+    let total: f64 = rates.iter().sum();
+    let beside: f64 = rates.iter().skip(1).sum();
+    let next = *rates.get(1)?;
+    // Beside one that has it all the others are not worth a pause of their guests. How many share
+    // it does not matter: of a hundred that are equal each has little.
+    if beside < total * WORTH {
         return None;
     }
-    let here = || {
-        rings
-            .iter()
-            .enumerate()
-            .filter(|(_, ring)| ring.at == busiest)
-    };
-    let total: f64 = here().map(|(_, ring)| ring.requests).sum();
-    let active = here().filter(|(_, ring)| ring.requests >= total * ASKS && ring.requests >= 1.0);
-    if active.clone().count() < 2 {
-        return None;
-    }
+    let active = here().filter(|(_, ring)| ring.requests >= (next * WORTH).max(1.0));
     // The largest that does not make the other one as busy as this one is now.
     let mut best: Option<(f64, (usize, usize))> = None;
     for (position, ring) in active {
-        let takes = busy[busiest] * ring.requests / total;
-        let fits = |to: &usize| takes <= (busy[busiest] - busy[*to]) * 0.75;
-        let to = |places: &[usize]| idlest(busy, places, busiest).filter(fits);
+        let takes = busy[from] * ring.requests / total;
+        let fits = |to: &usize| takes <= (busy[from] - busy[*to]) * 0.75;
+        let to = |places: &[usize]| idlest(busy, places, from).filter(fits);
         let Some(to) = to(&ring.near).or_else(|| to(&ring.far)) else {
             continue;
         };
@@ -454,6 +463,37 @@ mod tests {
             .collect();
         assert_eq!(leaves(&busy, &pinned), Some((0, 1)), "where it may go");
         assert_eq!(leaves(&[0.0; 3], &[]), None);
+    }
+
+    #[test]
+    fn rings_leave_also_where_many_share_what_is_too_much() {
+        let many = |count: usize, most: f64| {
+            let mut rings = vec![polled(0, 40.0, &[0, 1, 2]); count];
+            rings[0].requests = most;
+            rings
+        };
+        let busy = [0.95, 0.3, 0.1];
+        for count in [2, 20, 21, 100, 1000] {
+            let found = leaves(&busy, &many(count, 40.0));
+            assert_eq!(found.map(|(_, to)| to), Some(2), "{count}");
+        }
+        // What the largest leaves to others is much together.
+        assert_eq!(leaves(&busy, &many(41, 1600.0)), Some((0, 2)));
+        assert_eq!(leaves(&busy, &many(41, 9000.0)), Some((1, 2)), "too large");
+        assert_eq!(leaves(&busy, &many(11, 9000.0)), None, "it has it all");
+    }
+
+    #[test]
+    fn a_ring_that_has_the_busiest_reactor_alone_keeps_none_on_another() {
+        let busy = [0.99, 0.9, 0.95, 0.1];
+        let ring = |at, requests| polled(at, requests, &[0, 1, 2, 3]);
+        let alone = [ring(0, 900.0), ring(1, 500.0), ring(1, 300.0)];
+        assert_eq!(leaves(&busy, &alone), Some((1, 3)));
+        let third = [alone.as_slice(), &[ring(2, 70.0), ring(2, 50.0)]].concat();
+        assert_eq!(leaves(&busy, &third), Some((3, 3)), "the busier first");
+        // One with time to spare keeps its rings.
+        let busy = [0.99, 0.8, 0.8, 0.1];
+        assert_eq!(leaves(&busy, &third), None);
     }
 
     #[test]
