@@ -25,7 +25,7 @@ const ASKS: f64 = 0.05;
 /// Rings that have less than this part of the requests of their reactor beside the largest of them
 /// are left where they are.
 const WORTH: f64 = 0.05;
-/// Differences below are none.
+/// Differences, and parts of a reactor's time, that are smaller are none.
 const EVEN: f64 = 0.2;
 /// Of what the busiest owns, so much goes to the idlest at once.
 const STEP: usize = 8;
@@ -85,8 +85,8 @@ impl Asked<'_> {
         {
             owners[far] = helper;
         }
-        let busiest = self.busiest(&owners)?;
-        if self.busy[busiest] > TOO_BUSY
+        let busiest = self.busiest(&owners);
+        if busiest.is_some_and(|at| self.busy[at] > TOO_BUSY)
             && let Some(helper) = self.helper(&owners)
         {
             owners.push(helper);
@@ -113,9 +113,12 @@ impl Asked<'_> {
         (0..self.busy.len()).filter(can).min_by(order)
     }
 
+    /// The busiest of those whom the array's stripes keep busy: what an owner does for others does
+    /// not go away with stripes of this array.
     fn busiest(&self, owners: &[usize]) -> Option<usize> {
         let busier = |one: &&usize, other: &&usize| self.busy[**one].total_cmp(&self.busy[**other]);
-        owners.iter().max_by(busier).copied()
+        let by_these = |at: &&usize| self.owning[**at] > EVEN;
+        owners.iter().filter(by_these).max_by(busier).copied()
     }
 
     /// The busiest of its owners gives some to the idlest.
@@ -125,9 +128,7 @@ impl Asked<'_> {
         let idlest = *owners.iter().min_by(busier)?;
         let uneven = self.busy[busiest] - self.busy[idlest] > EVEN;
         let step = self.owned[busiest] / STEP;
-        // What it does for others does not go away with stripes of this array.
-        let matters = self.owning[busiest] > EVEN;
-        if !uneven || !matters || self.busy[busiest] < ENOUGH || step == 0 {
+        if !uneven || self.busy[busiest] < ENOUGH || step == 0 {
             return None;
         }
         let mut shares = self.owned.to_vec();
@@ -364,6 +365,29 @@ mod tests {
             None,
             "even"
         );
+    }
+
+    #[test]
+    fn nobody_helps_a_reactor_that_others_keep_busy() {
+        let one = [900.0, 0.0, 0.0, 0.0];
+        let alone = [ALL, 0, 0, 0];
+        let busy = [0.95, 0.3, 0.1, 0.4];
+        let halves = Some(vec![ALL / 2, 0, ALL / 2, 0]);
+        for (owning, expected) in [(0.0, None), (0.2, None), (0.3, halves)] {
+            let owning = [owning, 0.0, 0.0, 0.0];
+            assert_eq!(shares(busy, one, owning, alone), expected, "{owning:?}");
+        }
+        // The other owner has too much to do by these stripes.
+        let two = [900.0, 900.0, 0.0, 0.0];
+        let halves = [ALL / 2, ALL / 2, 0, 0];
+        let busy = [0.99, 0.9, 0.1, 0.0];
+        let thirds = Some(vec![1366, 1365, 0, 1365]);
+        assert_eq!(shares(busy, two, [0.05, 0.7, 0.0, 0.0], halves), thirds);
+        // It has more of them than it can do, whatever the first does.
+        let busy = [0.99, 0.84, 0.1, 0.0];
+        let third = [1366, 1365, 0, 1365];
+        let evened = Some(vec![1366, 1365 - 170, 0, 1365 + 170]);
+        assert_eq!(shares(busy, two, [0.05, 0.7, 0.0, 0.0], third), evened);
     }
 
     /// A ring that is as well on any of these.
