@@ -20,8 +20,14 @@ const TOO_BUSY: f64 = 0.85;
 const ENOUGH: f64 = 0.7;
 /// One that is less busy can help.
 const CAN_HELP: f64 = 0.5;
-/// Who asks for less than this part of an array's requests does not count.
-const ASKS: f64 = 0.05;
+/// Who has this part of the requests of the one that has most asks for an array; and who owns some
+/// of it, until it has less than that part. A step may end a life of the log, so what goes up and
+/// down as background work of guests does must change nothing.
+const BEGINS_TO_ASK: f64 = 0.1;
+const ASKS_NO_MORE: f64 = 0.02;
+/// Fewer requests than these, some ten in a second, are not worth a step, and of so few the parts
+/// say little.
+const FEW: f64 = 20.0;
 /// Rings that have less than this part of the requests of their reactor beside the largest of them
 /// are left where they are.
 const WORTH: f64 = 0.05;
@@ -63,12 +69,23 @@ impl Asked<'_> {
     pub(super) fn shares(&self) -> Option<Vec<usize>> {
         let count = self.busy.len();
         let total: f64 = self.requests.iter().sum();
-        if total < 1.0 {
+        if total < FEW {
             return None;
         }
-        let asks = |at: usize| self.requests[at] >= total * ASKS;
+        let most = self.requests.iter().copied().fold(0.0, f64::max);
+        let asks = |at: usize| {
+            let least = if self.owned[at] > 0 {
+                most * ASKS_NO_MORE
+            } else {
+                (most * BEGINS_TO_ASK).max(FEW)
+            };
+            self.requests[at] >= least
+        };
         let helps = |at: usize| !asks(at) && self.owned[at] > 0;
         let asking: Vec<usize> = (0..count).filter(|&at| asks(at)).collect();
+        if asking.is_empty() {
+            return None;
+        }
         let helped: f64 = (0..count)
             .filter(|&at| helps(at))
             .map(|at| self.owning[at])
@@ -303,7 +320,7 @@ mod tests {
         let none = [0.0; 4];
         assert_eq!(shares(idle, one, none, QUARTERS), Some(vec![0, ALL, 0, 0]));
         assert_eq!(shares(idle, one, none, [0, ALL, 0, 0]), None, "it is so");
-        let two = [500.0, 900.0, 0.0, 20.0];
+        let two = [500.0, 900.0, 0.0, 10.0];
         assert_eq!(
             shares(idle, two, none, QUARTERS),
             Some(vec![ALL / 2, ALL / 2, 0, 0])
@@ -312,6 +329,45 @@ mod tests {
         let three = [500.0, 900.0, 500.0, 0.0];
         let thirds = Some(vec![1366, 1365, 1365, 0]);
         assert_eq!(shares(idle, three, none, QUARTERS), thirds);
+    }
+
+    #[test]
+    fn who_asks_now_more_and_now_less_stays_what_it_is() {
+        let idle = [0.1; 4];
+        let (alone, halves) = ([ALL, 0, 0, 0], [ALL / 2, ALL / 2, 0, 0]);
+        let of = |part: f64, owned| shares(idle, [1000.0, part * 1000.0, 0.0, 0.0], idle, owned);
+        for part in [0.02, 0.04, 0.05, 0.06, 0.09] {
+            assert_eq!(of(part, alone), None, "{part}");
+            assert_eq!(of(part, halves), None, "{part}");
+        }
+        assert_eq!(of(0.1, alone), Some(halves.to_vec()));
+        assert_eq!(of(0.019, halves), Some(alone.to_vec()));
+    }
+
+    #[test]
+    fn for_few_requests_nothing_moves() {
+        let of =
+            |first, second, owned| shares([0.1; 4], [first, second, 0.0, 0.0], [0.0; 4], owned);
+        assert_eq!(of(19.0, 0.0, QUARTERS), None);
+        assert_eq!(of(20.0, 0.0, QUARTERS), Some(vec![ALL, 0, 0, 0]));
+        assert_eq!(of(100.0, 19.0, [ALL, 0, 0, 0]), None, "a fifth, but of few");
+        assert_eq!(of(15.0, 15.0, [0, 0, 0, ALL]), None, "neither");
+    }
+
+    #[test]
+    fn many_who_ask_all_own() {
+        let count = 32;
+        let (busy, near) = (vec![0.1; count], vec![true; count]);
+        let mut owned = vec![0; count];
+        owned[0] = ALL;
+        let asked = Asked {
+            busy: &busy,
+            requests: &vec![500.0; count],
+            owning: &busy,
+            owned: &owned,
+            near: &near,
+        };
+        assert_eq!(asked.shares(), Some(vec![ALL / count; count]));
     }
 
     #[test]
