@@ -2,15 +2,15 @@
 //! them, to others as well while these have too much to do, and rings leave a reactor that has.
 //!
 //! Once a second counters are looked at; nothing of it is on a request's way. What does not live
-//! here: how stripes go from one reactor to another (`array`, `Command::Distribute`).
+//! here: how stripes go from one reactor to another (`array`, `Command::Distribute`). Nobody waits
+//! until they have: an array whose drives or passes keep them holds no other up.
 
 mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use array::Command;
-use engine::{MoveError, ReactorLoad, Spread};
+use engine::{Distribution, MoveError, ReactorLoad, Spread};
 use units::{ArrayIndex, ReactorIndex};
 use vhost_user_blk::QueueKey;
 
@@ -22,6 +22,10 @@ const RING_PATIENCE: Duration = Duration::from_millis(100);
 /// Looks for which an array, or a ring, is left alone that has refused.
 const LOOKS_AFTER_REFUSAL: u32 = 10;
 
+/// Looks for which stripes may be under way. Then it is as if the array had refused, and what it is
+/// asked later counts instead.
+const LOOKS_FOR_STRIPES: u32 = 30;
+
 /// What was seen at the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Balance {
@@ -31,6 +35,8 @@ pub(crate) struct Balance {
     tickets: BTreeMap<(ArrayIndex, usize), u64>,
     /// By array and reactor: requests, those of the last look at half weight and so on.
     asked: BTreeMap<ArrayIndex, Vec<f64>>,
+    /// Stripes that are under way, and looks since they were asked to go.
+    moving: BTreeMap<ArrayIndex, (Distribution, u32)>,
     /// Looks that an array is still left alone.
     refused: BTreeMap<ArrayIndex, u32>,
     /// Looks that a ring is still left alone: what was taken from it was not answered in time.
@@ -52,6 +58,12 @@ impl Balance {
     pub(crate) fn pretend(&mut self, array: ArrayIndex) {
         let asked = self.asked.get_mut(&array).expect("it has been looked at");
         asked[0] = 1e3;
+    }
+
+    /// For how many looks stripes have been under way, as far as results were taken.
+    #[cfg(test)]
+    pub(crate) fn moving_for(&self, array: ArrayIndex) -> Option<u32> {
+        self.moving.get(&array).map(|(_, looks)| *looks)
     }
 
     /// `None` at the first look.
@@ -103,7 +115,27 @@ impl Balance {
         }
         self.asked
             .retain(|array, _| since.arrays.contains_key(array));
+        self.moving
+            .retain(|array, _| since.arrays.contains_key(array));
         (!is_first).then_some(since)
+    }
+
+    /// What has become of stripes that were asked to go.
+    pub(crate) fn take_results(&mut self) {
+        let Balance {
+            moving, refused, ..
+        } = self;
+        moving.retain(|&array, (distribution, looks)| {
+            let result = distribution.result();
+            if let Some(result) = &result {
+                tracing::debug!(event = "stripes_distributed", array = array.0, ?result);
+            }
+            let stays = result.is_none() && *looks < LOOKS_FOR_STRIPES;
+            if !stays && result.is_none_or(|result| result.is_err()) {
+                refused.insert(array, LOOKS_AFTER_REFUSAL);
+            }
+            stays
+        });
     }
 }
 
@@ -148,6 +180,10 @@ impl Host {
                 *looks > 0
             };
             balance.refused.retain(|_, looks| still(looks));
+            for (_, looks) in balance.moving.values_mut() {
+                *looks += 1;
+            }
+            balance.take_results();
             balance.stuck.retain(|_, looks| still(looks));
             balance.look(loads)
         };
@@ -172,7 +208,7 @@ impl Host {
     fn distribute(&self, array: ArrayIndex, since: &Since) {
         let is_left_alone = {
             let balance = self.balance.lock().expect("nothing panics under this lock");
-            balance.refused.contains_key(&array)
+            balance.refused.contains_key(&array) || balance.moving.contains_key(&array)
         };
         let requests = &since.arrays[&array].0;
         if is_left_alone || requests.iter().sum::<f64>() < 1.0 {
@@ -201,16 +237,12 @@ impl Host {
             return;
         };
         let owners = table(&now, &shares);
-        let done = self.engine.change(array, Command::Distribute(owners));
-        tracing::debug!(
-            event = "stripes_distributed",
-            array = array.0,
-            ?shares,
-            ?done
-        );
-        if done.is_err() {
+        let asked = self.engine.distribute(array, owners);
+        tracing::debug!(event = "stripes_asked_to_go", array = array.0, ?shares);
+        // A reactor that is gone takes the engine with it.
+        if let Ok(distribution) = asked {
             let mut balance = self.balance.lock().expect("nothing panics under this lock");
-            balance.refused.insert(array, LOOKS_AFTER_REFUSAL);
+            balance.moving.insert(array, (distribution, 0));
         }
     }
 

@@ -391,13 +391,8 @@ impl Engine {
         home: ReactorIndex,
         command: Command,
     ) -> Result<(), ChangeError> {
-        let gone = || ChangeError::Refused(Refusal::Failed("a reactor has stopped".to_owned()));
-        let (sender, answer) = channel();
-        let asked = command.clone();
-        let sent = self
-            .handle(home)
-            .run(move |core| core.command(array, asked, sender));
-        sent.map_err(|_| gone())?;
+        let answer = self.ask(array, home, command.clone());
+        let answer = answer.map_err(ChangeError::Refused)?;
         match answer.recv_timeout(self.patience()) {
             Ok(result) => result.map_err(ChangeError::Refused),
             Err(RecvTimeoutError::Timeout) => {
@@ -408,8 +403,23 @@ impl Engine {
                 });
                 Err(ChangeError::Late)
             }
-            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+            Err(RecvTimeoutError::Disconnected) => Err(ChangeError::Refused(stopped())),
         }
+    }
+
+    /// Asks for a change, and does not wait.
+    pub(crate) fn ask(
+        &self,
+        array: ArrayIndex,
+        home: ReactorIndex,
+        command: Command,
+    ) -> Result<Receiver<Result<(), Refusal>>, Refusal> {
+        let (sender, answer) = channel();
+        let sent = self
+            .handle(home)
+            .run(move |core| core.command(array, command, sender));
+        sent.map_err(|_| stopped())?;
+        Ok(answer)
     }
 
     /// How long a caller waits for drives.
@@ -548,6 +558,11 @@ impl Engine {
             thread.join().ok(); // A panic was reported by the thread itself.
         }
     }
+}
+
+/// Why a change is not made whose reactor is gone.
+pub(crate) fn stopped() -> Refusal {
+    Refusal::Failed("a reactor has stopped".to_owned())
 }
 
 fn milliseconds(time: Duration) -> u64 {

@@ -27,6 +27,6 @@ pub use control::{ArrayStart, Engine, EngineSettings, ReactorReport};
 pub use core::{Core, ReactorTimes};
 pub use error::{ChangeError, Late, StartError, ZeroError};
 pub use exports::{ExportHost, MoveError, Served, Spread};
-pub use load::{ReactorLoad, RingLoad};
+pub use load::{Distribution, ReactorLoad, RingLoad};
 pub use past::Past;
 pub use undecided::Decided;

@@ -1,12 +1,13 @@
 //! What reactors have done, for whoever spreads work among them.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
 
-use array::Owners;
+use array::{Command, Owners, Refusal};
 use units::{ArrayIndex, ReactorIndex};
 use vhost_user_blk::QueueKey;
 
-use crate::control::Engine;
+use crate::control::{Engine, stopped};
 use crate::core::{Core, ReactorTimes};
 
 /// What a reactor has done since it began.
@@ -38,7 +39,40 @@ pub struct RingLoad {
     pub requests: u64,
 }
 
+/// Stripes that are to go to other reactors. That may wait, for drives or for a window of a pass,
+/// and whoever looks at all arrays does not wait with it.
+#[derive(Debug)]
+pub struct Distribution {
+    answer: Receiver<Result<(), Refusal>>,
+}
+
+impl Distribution {
+    /// What has become of it, told once; `None` while it is under way.
+    #[must_use]
+    pub fn result(&self) -> Option<Result<(), Refusal>> {
+        match self.answer.try_recv() {
+            Ok(result) => Some(result),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(stopped())),
+        }
+    }
+}
+
 impl Engine {
+    /// Begins to give the stripes of an array to these owners. Another one that is asked for
+    /// meanwhile counts instead.
+    ///
+    /// # Errors
+    /// When a reactor is gone.
+    pub fn distribute(
+        &self,
+        array: ArrayIndex,
+        owners: Arc<Owners>,
+    ) -> Result<Distribution, Refusal> {
+        let answer = self.ask(array, self.home(array), Command::Distribute(owners))?;
+        Ok(Distribution { answer })
+    }
+
     /// What all reactors have done. Wakes those that sleep.
     #[must_use]
     pub fn loads(&self) -> Vec<ReactorLoad> {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use array::{Command, Refusal};
 use units::ArrayIndex;
 
-use crate::control::Engine;
+use crate::control::{Engine, stopped};
 
 /// A change whose caller has given up waiting.
 #[derive(Debug)]
@@ -93,9 +93,7 @@ fn take(late: &mut Vec<LateChange>, is_wanted: impl Fn(&Command) -> bool) -> Vec
                 continue;
             }
             // Its reactor has ended.
-            Some(Err(TryRecvError::Disconnected)) => {
-                Err(Refusal::Failed("a reactor has stopped".to_owned()))
-            }
+            Some(Err(TryRecvError::Disconnected)) => Err(stopped()),
         };
         let LateChange { array, command, .. } = change;
         decided.push(Decided {

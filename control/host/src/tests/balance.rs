@@ -3,16 +3,31 @@
 use std::time::Duration;
 
 use control::request::{ExportCreate, QueueMove};
+use control::scrub::ScrubBody;
 use units::limits::BUCKETS;
-use units::{ArrayIndex, ReactorIndex};
+use units::{ArrayIndex, Clock, MonotonicClock, ReactorIndex};
 
 use super::guests::Guest;
 use super::*;
 
-/// Buckets of the only array that a reactor owns.
+/// Buckets of the first array that a reactor owns.
 fn share(bench: &Bench, reactor: u16) -> usize {
-    let owners = bench.host.engine.owners(ArrayIndex(0));
+    share_of(bench, 0, reactor)
+}
+
+fn share_of(bench: &Bench, array: u16, reactor: u16) -> usize {
+    let owners = bench.host.engine.owners(ArrayIndex(array));
     owners.expect("it runs").share(ReactorIndex(reactor))
+}
+
+/// A look, and all that follows from it for the first array.
+fn look(bench: &Bench) {
+    bench.host.do_look_at_load();
+    wait_until("an end of stripes on their way", || {
+        let mut balance = bench.host.balance.lock().expect("nothing panics under it");
+        balance.take_results();
+        balance.moving_for(ArrayIndex(0)).is_none()
+    });
 }
 
 fn messages(bench: &Bench) -> u64 {
@@ -27,7 +42,7 @@ fn write_until(bench: &Bench, guest: &mut Guest, reactor: u16) {
         for sector in (0..8192).step_by(512) {
             guest.fill(sector, byte);
         }
-        bench.host.do_look_at_load();
+        look(bench);
         assert_eq!(guest.read(4096), vec![byte; 4096]);
         if share(bench, reactor) == BUCKETS {
             return;
@@ -49,8 +64,8 @@ fn stripes_go_to_the_reactor_whose_ring_asks_for_them() {
         );
         let volume = volume_of("v", "tank", 8 * MIB);
         bench.host.create_volume(&volume).expect("room");
-        bench.host.do_look_at_load();
-        bench.host.do_look_at_load();
+        look(&bench);
+        look(&bench);
         assert_eq!(share(&bench, 0), BUCKETS / 2, "nobody asks");
         let create = ExportCreate {
             cores: vec![1, 0],
@@ -92,7 +107,7 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
     bench.host.create_volume(&volume).expect("room");
     let view = bench.host.export_named(&export_of(&bench, "e", "v"));
     let mut guest = Guest::connect(&view.expect("a volume").socket);
-    bench.host.do_look_at_load();
+    look(&bench);
     // What is under way on a stripe of the second reactor does not end.
     bench.inject("two", drive::Fault::Delay(Duration::from_millis(700)));
     guest.write(2048);
@@ -102,8 +117,8 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
     });
     let mut looks = 0;
     loop {
-        pretend_that_it_asks(&bench);
-        bench.host.do_look_at_load();
+        pretend_that_it_asks(&bench, 0);
+        look(&bench);
         if guest.answer().is_some() {
             break;
         }
@@ -113,8 +128,8 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
     assert!(looks > 20, "few of {looks} wait for the drive");
     bench.host.state().drives["two"].drive.clear_faults();
     for _ in 0..20 {
-        pretend_that_it_asks(&bench);
-        bench.host.do_look_at_load();
+        pretend_that_it_asks(&bench, 0);
+        look(&bench);
     }
     assert_eq!(share(&bench, 0), BUCKETS);
     guest.fill(2048, 3);
@@ -122,9 +137,52 @@ fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
 }
 
 /// The balance counts answers only, so it is told that there were some.
-fn pretend_that_it_asks(bench: &Bench) {
+fn pretend_that_it_asks(bench: &Bench, array: u16) {
     let mut balance = bench.host.balance.lock().expect("nothing panics under it");
-    balance.pretend(ArrayIndex(0));
+    balance.pretend(ArrayIndex(array));
+}
+
+#[test]
+fn an_array_whose_stripes_have_to_wait_holds_no_other_up() {
+    let bench = Bench::tank();
+    for name in ["a", "b"] {
+        bench.memory(name);
+    }
+    bench.create("pond", Level::Raid1, &["a", "b"]);
+    wait_until("the first resyncs", || bench.host.jobs().is_empty());
+    bench.host.do_look_at_load();
+    // Stripes do not go while the window of a pass is open.
+    bench.inject("two", drive::Fault::Delay(Duration::from_secs(2)));
+    let scrub = ScrubBody {
+        from_beginning: true,
+    };
+    bench.host.start_scrub("tank", scrub).expect("it begins");
+    wait_until("its window", || {
+        let state = bench.host.engine.array_state(ArrayIndex(0));
+        state.expect("it runs").map.window.is_some()
+    });
+    let begun = MonotonicClock.now();
+    pretend_that_it_asks(&bench, 0);
+    pretend_that_it_asks(&bench, 1);
+    bench.host.do_look_at_load();
+    wait_until("the stripes of the other", || {
+        share_of(&bench, 1, 0) == BUCKETS
+    });
+    let took = MonotonicClock.now().since(begun);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    // It is asked once, however often somebody looks, and asked anew when it has been left alone.
+    let mut moving_for = Vec::new();
+    for _ in 0..45 {
+        pretend_that_it_asks(&bench, 0);
+        bench.host.do_look_at_load();
+        assert_eq!(share(&bench, 0), BUCKETS / 2);
+        let balance = bench.host.balance.lock().expect("nothing panics under it");
+        moving_for.push(balance.moving_for(ArrayIndex(0)));
+    }
+    let waits = (1..30).map(Some).chain([None; 10]).chain((0..6).map(Some));
+    assert_eq!(moving_for, waits.collect::<Vec<_>>());
+    bench.host.state().drives["two"].drive.clear_faults();
+    wait_until("its stripes, too", || share(&bench, 0) == BUCKETS);
 }
 
 /// Two guests of one queue each, and how busy the reactors are called.
