@@ -67,9 +67,10 @@ pub struct ExportHost {
     limiter: Arc<Limiter>,
     past: Arc<Past>,
     spread: Spread,
-    /// Rings that were moved by command. Held during every change of rings: one that is on its way
-    /// from reactor to reactor is on neither, and would miss its end or new memory.
-    places: Mutex<BTreeMap<QueueKey, ReactorIndex>>,
+    /// By number: where a queue that was moved has gone. It begins there when its front-end comes
+    /// again, which has another number then. Held during every change of rings: one that is on its
+    /// way from reactor to reactor is on neither, and would miss its end or new memory.
+    places: Mutex<BTreeMap<u16, ReactorIndex>>,
     /// Where front-ends promise that their memory stays.
     pinner: Option<Pinner>,
     /// Queues of each front-end that are on a reactor.
@@ -185,7 +186,7 @@ impl ExportHost {
         let Stopped::Moved(ring) = stopped else {
             return Err(MoveError::NoRing);
         };
-        places.insert(key, to);
+        places.insert(key.index, to);
         let mut ring = *ring;
         ring.queue.resume();
         let volume = self.volume();
@@ -220,7 +221,7 @@ impl ExportHost {
     fn places_in_time(
         &self,
         patience: Duration,
-    ) -> Result<MutexGuard<'_, BTreeMap<QueueKey, ReactorIndex>>, MoveError> {
+    ) -> Result<MutexGuard<'_, BTreeMap<u16, ReactorIndex>>, MoveError> {
         let begun = MonotonicClock.now();
         loop {
             match self.places.try_lock() {
@@ -255,7 +256,7 @@ impl ExportHost {
         was_last
     }
 
-    fn places(&self) -> MutexGuard<'_, BTreeMap<QueueKey, ReactorIndex>> {
+    fn places(&self) -> MutexGuard<'_, BTreeMap<u16, ReactorIndex>> {
         self.places.lock().expect("nothing panics under this lock")
     }
 }
@@ -278,7 +279,7 @@ impl Host for ExportHost {
         let first = reactors[units::bytes_usize(first)];
         let handle = self
             .engine
-            .handle(places.get(&key).copied().unwrap_or(first));
+            .handle(places.get(&key.index).copied().unwrap_or(first));
         handle.call(move |core| core.add_ring(ring)).ok();
     }
 

@@ -225,6 +225,19 @@ impl Asking {
         })
     }
 
+    /// Both guests go and come again.
+    fn reconnect(mut self) -> Asking {
+        let Asking { bench, guests, .. } = self;
+        drop(guests);
+        self.guests = ["a", "b"].map(|export| {
+            let id = bench.host.state().exports[export].id;
+            wait_until("its end", || bench.host.engine.rings(id).is_empty());
+            Guest::connect(&bench.path(&format!("{export}.sock")))
+        });
+        self.bench = bench;
+        self
+    }
+
     /// A look at reactors that are busy for so much of a second, while each guest has a write under
     /// way. What was asked comes back wherever the ring is by then.
     fn look(&mut self, busy_ms: [u64; 2]) {
@@ -274,5 +287,25 @@ fn a_ring_leaves_a_reactor_that_has_too_much_to_do_and_its_guest_goes_on() {
     for busy_ms in [[950, 50], [50, 950]] {
         asking.look(busy_ms);
         assert_eq!(asking.reactors(), after, "{busy_ms:?}");
+    }
+}
+
+#[test]
+fn a_queue_that_was_moved_is_there_when_its_guest_comes_again() {
+    let mut asking = Asking::new();
+    asking.look_until_one_leaves([950, 50]);
+    let balanced = asking.reactors();
+    let mut asking = asking.reconnect();
+    assert_eq!(asking.reactors(), balanced);
+    asking.look([0, 0]);
+    // By command, and for all that comes: nobody moves it any more.
+    let core = 1 - balanced[0];
+    let to = QueueMove { queue: 0, core };
+    asking.bench.host.move_queue("a", to).expect("moved");
+    let mut asking = asking.reconnect();
+    assert_eq!(asking.reactors(), [core, balanced[1]]);
+    for _ in 0..3 {
+        asking.look([950, 50]);
+        assert_eq!(asking.reactors()[0], core);
     }
 }
