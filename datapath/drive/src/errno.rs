@@ -14,6 +14,9 @@ pub(crate) enum Verdict {
     NoMemory,
     /// The drive does not know this operation.
     NotSupported,
+    /// Memory, place or length are not as the kernel wants them by now. All of it was right when
+    /// the drive was opened; with memory of ours it may be still.
+    Misfit,
     /// It is over.
     Final(Status),
 }
@@ -37,8 +40,10 @@ pub(crate) fn verdict(errno: i32) -> Verdict {
         | libc::EBADE
         | libc::ECANCELED => Verdict::Final(Status::Gone),
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Verdict::Final(Status::NoSpace),
-        // EFAULT: the guest's memory went away. EINVAL: misaligned. Neither is the drive's fault.
-        libc::EFAULT | libc::EINVAL => Verdict::Final(Status::Invalid),
+        // The guest's memory went away: not the drive's fault.
+        libc::EFAULT => Verdict::Final(Status::Invalid),
+        // Nor is this the asker's: what was asked was checked against what the drive was.
+        libc::EINVAL => Verdict::Misfit,
         // EIO, ENODATA, EILSEQ, EREMOTEIO, ETIMEDOUT, EBADMSG (a file system's checksum), and
         // whatever we have not heard of: these bytes could not be had, others perhaps can.
         _ => Verdict::Final(Status::Media),
@@ -73,7 +78,7 @@ mod tests {
                 ],
             ),
             (Status::NoSpace, &[libc::ENOSPC, libc::EDQUOT]),
-            (Status::Invalid, &[libc::EFAULT, libc::EINVAL]),
+            (Status::Invalid, &[libc::EFAULT]),
         ] {
             for errno in numbers {
                 assert_eq!(verdict(*errno), Verdict::Final(status), "{errno}");
@@ -83,5 +88,6 @@ mod tests {
         assert_eq!(verdict(libc::EINTR), Verdict::Again);
         assert_eq!(verdict(libc::ENOMEM), Verdict::NoMemory);
         assert_eq!(verdict(libc::EOPNOTSUPP), Verdict::NotSupported);
+        assert_eq!(verdict(libc::EINVAL), Verdict::Misfit);
     }
 }

@@ -554,6 +554,54 @@ fn memory_that_went_away_is_not_the_drives_fault() {
     }
 }
 
+/// Answers what was submitted last as the kernel would that takes no such memory or place.
+fn answer_misfit(bench: &mut Bench, bytes: u64) {
+    let port = &mut bench.port;
+    let slot = port.ready.pop_front().expect("it was submitted");
+    port.tasks.get(slot).stage = Stage::InKernel { bytes };
+    port.in_kernel += 1;
+    port.advance(slot, -libc::EINVAL);
+}
+
+#[test]
+fn what_a_drive_takes_no_longer_goes_through_a_buffer_and_is_never_the_askers_fault() {
+    for folder in folders() {
+        let mut bench = Bench::small();
+        let drive = Drive::open(&file_spec(folder.path(), "d", 1 << 20)).unwrap();
+        bench.port.attach(DRIVE, drive).unwrap();
+        let memory = [bench.segment(0, 8192)];
+        fill(&memory, 7);
+        let written = bytes_of(&memory);
+        for operation in [Operation::Write, Operation::Read] {
+            let request = bench.request(operation, 4096, &memory);
+            bench.port.submit(request).unwrap();
+            answer_misfit(&mut bench, request.length);
+            let answers: Vec<Status> = bench.drain().into_values().collect();
+            assert_eq!(answers, [Status::Ok], "{operation:?}");
+            let was = bytes_of(&memory);
+            memory[0].fill(0);
+            assert!(was == written, "{operation:?}");
+        }
+        assert_eq!(bench.port.counters(DRIVE).unwrap().bounced_bytes, 2 * 8192);
+        for (operation, list, tries) in [
+            (Operation::Read, &memory[..], 2),
+            (Operation::Write, &memory, 2),
+            (Operation::WriteZeroes, &[], 1),
+        ] {
+            let mut request = bench.request(operation, 0, list);
+            request.length = 8192;
+            bench.port.submit(request).unwrap();
+            for _ in 0..tries {
+                answer_misfit(&mut bench, request.length);
+            }
+            let answers: Vec<Status> = bench.drain().into_values().collect();
+            assert_eq!(answers, [Status::Media], "{operation:?}");
+        }
+        let counters = bench.port.counters(DRIVE).unwrap();
+        assert_eq!((counters.refused, counters.media_errors), (0, 3));
+    }
+}
+
 #[test]
 fn detaching_under_load_answers_everything_once_and_frees_the_drive() {
     let mut bench = Bench::new(PortOptions {

@@ -309,6 +309,14 @@ impl Port {
                 self.or_gone(slot, status)
             }
             Verdict::Final(status) => status,
+            // The drive has changed: other blocks, or other memory than it took. A buffer of ours
+            // fits whatever it takes, so what fails then is the drive's fault, not the asker's.
+            Verdict::Misfit if task.method == Method::Direct => {
+                task.method = Method::Bounce;
+                self.ready.push_back(slot);
+                return;
+            }
+            Verdict::Misfit => self.or_gone(slot, Status::Media),
             Verdict::NoMemory if task.request.operation == Operation::Flush => Status::Media,
             Verdict::Again | Verdict::NoMemory if task.tries < TRIES_MAX => {
                 task.tries += 1;
