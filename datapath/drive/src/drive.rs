@@ -18,7 +18,7 @@ use units::{Clock, Instant, MonotonicClock, Size};
 use crate::blocking::Blocking;
 use crate::errno::{Verdict, verdict};
 use crate::error::{OpenError, OpenErrorKind};
-use crate::fault::{Access, Fault, FaultBook};
+use crate::fault::{Access, Fault, FaultBook, as_error};
 use crate::info::{DriveInfo, DriveKind};
 use crate::ioctl;
 use crate::mapping::Mapping;
@@ -440,11 +440,14 @@ impl Drive {
     /// Whether it is a device that the kernel is taking away, or has: one without any block left.
     #[cold]
     pub(crate) fn is_being_taken_away(&self) -> bool {
-        let Some(file) = self.file() else {
-            return false;
-        };
-        let ended = || ioctl::block_sizes(file).is_ok_and(|sizes| sizes.size == 0);
-        self.is_device() && (self.is_taken_away() || ended())
+        self.is_device() && (self.is_taken_away() || self.ends_before(1))
+    }
+
+    /// Whether it is a device that has fewer bytes than these by now.
+    #[cold]
+    pub(crate) fn ends_before(&self, bytes: u64) -> bool {
+        let ends = |file| ioctl::block_sizes(file).is_ok_and(|sizes| sizes.size < bytes);
+        self.is_device() && self.file().is_some_and(ends)
     }
 
     /// Whether the last change that was answered [`Status::NoSpace`] would have gone beyond what
@@ -581,19 +584,4 @@ fn open_memory(spec: &DriveSpec, size: Size) -> Result<(DriveInfo, Backing), Ope
     })?;
     let info = open::plain_info(DriveKind::Memory, bytes);
     Ok((info, Backing::Memory(mapping)))
-}
-
-/// The operating system's word for an ordered fault.
-fn as_error(status: Status) -> io::Result<()> {
-    let errno = match status {
-        Status::Ok => return Ok(()),
-        Status::Gone => libc::ENODEV,
-        Status::NoSpace => libc::ENOSPC,
-        Status::Media
-        | Status::OutOfRange
-        | Status::ReadOnly
-        | Status::Unsupported
-        | Status::Invalid => libc::EIO,
-    };
-    Err(io::Error::from_raw_os_error(errno))
 }

@@ -3,6 +3,7 @@
 //! They are part of the product, not of the tests alone, so that the engine as it is shipped can be
 //! shown to survive them. A drive without faults pays one relaxed load per request.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -192,6 +193,21 @@ fn without(ranges: &[Range<u64>], hole: &Range<u64>) -> Vec<Range<u64>> {
         })
         .filter(|range| !range.is_empty())
         .collect()
+}
+
+/// The operating system's word for an ordered fault.
+pub(crate) fn as_error(status: Status) -> io::Result<()> {
+    let errno = match status {
+        Status::Ok => return Ok(()),
+        Status::Gone => libc::ENODEV,
+        Status::NoSpace => libc::ENOSPC,
+        Status::Media
+        | Status::OutOfRange
+        | Status::ReadOnly
+        | Status::Unsupported
+        | Status::Invalid => libc::EIO,
+    };
+    Err(io::Error::from_raw_os_error(errno))
 }
 
 #[cfg(test)]

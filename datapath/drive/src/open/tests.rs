@@ -321,6 +321,57 @@ fn a_block_device_is_ours_alone_and_does_everything() {
 
 #[test]
 #[ignore = "needs root and a free loop device; run with --ignored"]
+fn behind_the_new_end_of_a_device_that_became_smaller_are_errors_and_not_no_space() {
+    use block::{Cookie, Operation, Status};
+    use memory::{SegmentList, SegmentSlots};
+    use units::DriveIndex;
+
+    let folder = disk();
+    let file = folder.path().join("d");
+    fs::write(&file, vec![0; 4 << 20]).unwrap();
+    let device = LoopDevice::new(&file);
+    let drive = Drive::open(&device.0.display().to_string().parse().unwrap()).unwrap();
+    let room = Mapping::new(8192).unwrap();
+    let mut lists = SegmentSlots::new(1, 1);
+    let list = lists.lend(0, |list| list.push(room.segment(0, 8192)));
+    let mut port = crate::Port::new(crate::PortOptions::default()).unwrap();
+    port.attach(DriveIndex(0), drive.clone()).unwrap();
+    let shortened = File::options().write(true).open(&file).unwrap();
+    shortened.set_len((2 << 20) + 4096).unwrap();
+    let looks = Command::new("losetup").arg("-c").arg(&device.0).status();
+    assert!(looks.unwrap().success());
+    let end = (2 << 20) + 4096;
+    for (operation, offset, wanted) in [
+        (Operation::Write, end - 8192, Status::Ok),
+        (Operation::Write, end - 4096, Status::Media),
+        (Operation::Write, end, Status::Media),
+        (Operation::WriteZeroes, end, Status::Media),
+        (Operation::Read, end - 8192, Status::Ok),
+        (Operation::Read, end - 4096, Status::Media),
+        (Operation::Read, end, Status::Media),
+    ] {
+        let moves = operation != Operation::WriteZeroes;
+        let request = crate::DriveRequest {
+            drive: DriveIndex(0),
+            operation,
+            offset,
+            length: 8192,
+            segments: if moves { list } else { SegmentList::EMPTY },
+            cookie: Cookie(offset),
+        };
+        port.submit(request).unwrap();
+        let mut done = Vec::new();
+        while port.poll(&mut done) == 0 {
+            port.wait(None);
+        }
+        assert_eq!(done[0].status, wanted, "{operation:?} {offset}");
+    }
+    lists.take_back(0);
+    drop(port);
+}
+
+#[test]
+#[ignore = "needs root and a free loop device; run with --ignored"]
 fn a_cache_that_is_turned_on_later_is_flushed_from_then_on() {
     use block::{Cookie, Operation, Status};
     use memory::SegmentList;

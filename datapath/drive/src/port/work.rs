@@ -291,12 +291,18 @@ impl Port {
     }
 
     /// What an error means: the kernel gives a device that it takes away no bytes any more, so that
-    /// reads find its end, and writes no space.
+    /// reads find its end, and writes no space. One that became smaller says so behind its new end:
+    /// there is no room that anybody could make, so nobody is to wait for it.
     #[cold]
     fn or_gone(&mut self, slot: u32, status: Status) -> Status {
-        let place = self.tasks.get(slot).seat;
-        if self.seat(place).drive.is_being_taken_away() {
+        let task = self.tasks.get(slot);
+        let (place, access) = (task.seat, task.request.access());
+        let drive = &self.seat(place).drive;
+        if drive.is_being_taken_away() {
             return Status::Gone;
+        }
+        if status == Status::NoSpace && drive.ends_before(access.offset + access.length) {
+            return Status::Media;
         }
         status
     }
