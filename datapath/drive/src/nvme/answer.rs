@@ -51,7 +51,7 @@ pub(crate) fn judge(asked: Asked, result: i32, tries: u16) -> Answered {
     };
     Answered::Failed(match verdict {
         Failure::Final(verdict) => verdict,
-        Failure::Passing(status) if asked == Asked::Flush && !is_unsent(result) => {
+        Failure::Passing(status) if asked == Asked::Flush && !is_unbegun(result) => {
             Verdict::Final(status)
         }
         Failure::Passing(_) if tries < RETRIES_MAX => Verdict::Again,
@@ -59,10 +59,11 @@ pub(crate) fn judge(asked: Asked, result: i32, tries: u16) -> Answered {
     })
 }
 
-/// Whether a status says that the drive was not even asked: this way to it is not, or no longer, to
-/// be used, says the controller (0x301 to 0x303) or the kernel (0x370).
-fn is_unsent(status: i32) -> bool {
-    status > 0 && matches!(status & CODE, 0x301..=0x303 | 0x370)
+/// Whether a status says that nothing was begun: this way to the drive is not, or no longer, to be
+/// used, says the controller (0x301 to 0x303) or the kernel (0x370); or the namespace is not ready
+/// (0x082), as for a while after its controller was reset. What it keeps to write, it keeps.
+fn is_unbegun(status: i32) -> bool {
+    status > 0 && matches!(status & CODE, 0x082 | 0x301..=0x303 | 0x370)
 }
 
 enum Failure {
@@ -165,21 +166,23 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_that_failed_is_not_sent_again_but_one_that_was_never_sent_is() {
+    fn a_flush_that_failed_is_not_sent_again_but_one_that_was_never_begun_is() {
         let flush = |result| super::judge(Asked::Flush, result, 0);
         assert_eq!(flush(0), Answered::Done);
-        for code in [0x004, 0x006, 0x007, 0x008, 0x021, 0x022, 0x082] {
+        for code in [0x004, 0x006, 0x007, 0x008, 0x021, 0x022] {
             assert_eq!(flush(code), ends(Status::Media), "{code:#x}");
         }
         for code in [0x005, 0x300, 0x360, 0x371, -libc::EINTR] {
             assert_eq!(flush(code), ends(Status::Gone), "{code:#x}");
         }
-        for code in [0x301, 0x302, 0x303, 0x370, -libc::EAGAIN] {
+        for code in [0x082, 0x301, 0x302, 0x303, 0x370, -libc::EAGAIN] {
             assert_eq!(flush(code), AGAIN, "{code:#x}");
         }
-        let unsent = super::judge(Asked::Flush, 0x370, RETRIES_MAX);
-        assert_eq!(unsent, ends(Status::Gone));
-        assert_eq!(flush(0x370 | DO_NOT_RETRY), ends(Status::Gone));
+        for (code, status) in [(0x082, Status::Media), (0x370, Status::Gone)] {
+            let often = super::judge(Asked::Flush, code, RETRIES_MAX);
+            assert_eq!(often, ends(status), "{code:#x}");
+            assert_eq!(flush(code | DO_NOT_RETRY), ends(status), "{code:#x}");
+        }
     }
 
     #[test]
