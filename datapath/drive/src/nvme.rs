@@ -10,7 +10,7 @@ mod namespace;
 mod open;
 mod sibling;
 
-pub(crate) use answer::{Answered, Asked, judge};
+pub(crate) use answer::{Answered, Asked, RetryWaits, judge};
 pub(crate) use command::{COMMAND_BYTES, Command, ENTRY_BYTES, IDENTIFY_BYTES};
 pub(crate) use kernel::is_kernel_since;
 pub(crate) use namespace::Namespace;

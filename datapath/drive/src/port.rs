@@ -8,6 +8,7 @@ mod commands;
 mod delayed;
 mod joined;
 mod keys;
+mod paused;
 mod rings;
 mod tasks;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::uring::{Answer, Handle};
 use delayed::DelayedAnswers;
 use joined::Run;
 use keys::Key;
+use paused::Paused;
 use rings::Rings;
 use tasks::{Buffers, Stage, Task, Tasks};
 use watches::Watches;
@@ -130,6 +132,8 @@ pub struct Port {
     ready: VecDeque<u32>,
     /// Tasks that need a bounce buffer first.
     starved: VecDeque<u32>,
+    /// Tasks whose drive wants to be left alone for a while.
+    paused: Paused,
     /// What memory drives were asked since the last poll: the poll copies, when the first bytes of
     /// all of them are on their way into the cache.
     copies: Vec<Waiting>,
@@ -192,6 +196,7 @@ impl Port {
             seat_of: vec![None; limits::DRIVES_MAX],
             ready: VecDeque::with_capacity(requests),
             starved: VecDeque::with_capacity(requests),
+            paused: Paused::new(requests),
             copies: Vec::with_capacity(requests),
             finished: Vec::with_capacity(requests),
             delayed: DelayedAnswers::new(),
@@ -259,6 +264,7 @@ impl Port {
             .find(|task| task.seat == place && task.stage == Stage::Queued);
         self.ready.retain(|slot| !queued.contains(slot));
         self.starved.retain(|slot| !queued.contains(slot));
+        self.paused.leave(&queued);
         for slot in queued {
             self.finish(slot, Status::Gone);
         }
@@ -466,7 +472,8 @@ impl Port {
         let mut answers = std::mem::take(&mut self.answers);
         self.rings.reap(&mut answers);
         // A look at the clock only for what is answered by it: most turns wait for drives.
-        if !answers.is_empty() || !self.finished.is_empty() || !self.delayed.is_empty() {
+        let waits = !self.delayed.is_empty() || !self.paused.is_empty();
+        if waits || !answers.is_empty() || !self.finished.is_empty() {
             self.now = self.clock.now();
         }
         for answer in answers.drain(..) {
@@ -478,6 +485,9 @@ impl Port {
         }
         self.answers = answers;
         self.delayed.take_due(self.now, &mut self.finished);
+        if !self.paused.is_empty() {
+            self.paused.take_due(self.now, &mut self.ready);
+        }
     }
 
     /// A task is over: its slot and buffer are free again, its request is answered.
@@ -516,10 +526,10 @@ impl Port {
         }
     }
 
-    /// The limit of a sleep, or less when a delayed answer is due before.
+    /// The limit of a sleep, or less when a delayed answer or a paused task is due before.
     fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
-        let next = self.delayed.next();
-        let until = next.map(|due| due.since(self.clock.now()));
+        let next = self.delayed.next().into_iter().chain(self.paused.next());
+        let until = next.min().map(|due| due.since(self.clock.now()));
         limit.into_iter().chain(until).min()
     }
 

@@ -1,15 +1,26 @@
 //! What the kernel's answer to a command means: 0, a status of the drive, or an error number.
 
+use std::time::Duration;
+
 use block::Status;
 
+use super::command::IDENTIFY_BYTES;
 use crate::errno::{self, Verdict};
 
 /// Times that a command is sent again which the drive did not carry out and does not say never to
 /// send again; as many as the kernel's own driver for what the block layer sends.
 const RETRIES_MAX: u16 = 5;
 
+/// The longest that a drive is left alone before a command is sent again, whatever it asks for:
+/// five times that is less than a minute.
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(10);
+/// What the times are multiples of that a drive asks for.
+const RETRY_WAIT_UNIT: Duration = Duration::from_millis(100);
+
 /// The part of a status that says what happened: kind and code.
 const CODE: i32 = 0x7FF;
+/// Where it says which of its times the drive wants to be left alone for: two bits, 0 for none.
+const WAIT_SHIFT: u32 = 11;
 /// It would be the same again.
 const DO_NOT_RETRY: i32 = 0x4000;
 
@@ -30,6 +41,35 @@ pub(crate) enum Asked {
     /// To make earlier writes durable. The drive may have lost these with the failure, and succeed
     /// the next time, as nothing is left to write.
     Flush,
+}
+
+/// How long a controller may ask to be left alone before a command is sent again: "Command Retry
+/// Delay Time" 1 to 3, in tenths of a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RetryWaits(pub(crate) [u16; 3]);
+
+impl RetryWaits {
+    /// Of one that does not say: commands are sent again at once.
+    pub(crate) const NONE: RetryWaits = RetryWaits([0; 3]);
+
+    /// From the answer to *identify controller*.
+    pub(crate) fn parse(answer: &[u8; IDENTIFY_BYTES]) -> RetryWaits {
+        RetryWaits([128, 130, 132].map(|at| u16::from_le_bytes([answer[at], answer[at + 1]])))
+    }
+
+    /// How long a command that was answered so waits before it is sent again, if it is.
+    pub(crate) fn after(self, result: i32) -> Duration {
+        if result <= 0 || result & DO_NOT_RETRY != 0 {
+            return Duration::ZERO;
+        }
+        let tenths = match result >> WAIT_SHIFT & 3 {
+            0 => 0,
+            1 => self.0[0],
+            2 => self.0[1],
+            _ => self.0[2],
+        };
+        (RETRY_WAIT_UNIT * u32::from(tenths)).min(RETRY_WAIT_MAX)
+    }
 }
 
 /// Judges the answer to a command that was sent again so many times already.
@@ -183,6 +223,29 @@ mod tests {
             assert_eq!(often, ends(status), "{code:#x}");
             assert_eq!(flush(code | DO_NOT_RETRY), ends(status), "{code:#x}");
         }
+    }
+
+    #[test]
+    fn a_command_waits_as_long_as_the_drive_asks_but_not_for_ever() {
+        let mut answer = [0; IDENTIFY_BYTES];
+        answer[126..136].copy_from_slice(&[9, 9, 1, 0, 0x20, 0, 0xFF, 0xFF, 9, 9]);
+        let waits = RetryWaits::parse(&answer);
+        assert_eq!(waits, RetryWaits([1, 32, 65535]));
+        for (result, milliseconds) in [
+            (0, 0),
+            (0x006, 0),
+            (0x0806, 100),
+            (0x1082, 3200),
+            // A log says more.
+            (0x2806, 100),
+            (0x1806, 10_000),
+            (0x0806 | DO_NOT_RETRY, 0),
+            (-libc::EINTR, 0),
+        ] {
+            let wanted = Duration::from_millis(milliseconds);
+            assert_eq!(waits.after(result), wanted, "{result:#x}");
+        }
+        assert_eq!(RetryWaits::NONE.after(0x0806), Duration::ZERO);
     }
 
     #[test]

@@ -86,6 +86,16 @@ impl Command {
         }
     }
 
+    /// Asks what the controller is: as many bytes.
+    pub(crate) fn identify_controller() -> Command {
+        Command {
+            opcode: opcode::IDENTIFY,
+            namespace: 0,
+            // "Identify Controller data structure".
+            words: [1, 0, 0],
+        }
+    }
+
     fn on_blocks(namespace: &Namespace, opcode: u8, offset: u64, bytes: u64) -> Command {
         let (first, blocks) = (namespace.blocks(offset), namespace.blocks(bytes));
         assert!(
@@ -120,12 +130,14 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nvme::RetryWaits;
 
     const NAMESPACE: Namespace = Namespace {
         id: 0x0102_0304,
         block_bytes: 4096,
         zero_bytes_max: 1 << 20,
         deallocates: true,
+        retry_waits: RetryWaits::NONE,
     };
 
     /// A command by hand: opcode, address, length, words 10 to 12.
@@ -161,6 +173,10 @@ mod tests {
         assert_eq!(flush, by_hand(0, 0, 0, [0; 3]));
         let identify = Command::identify(0x0102_0304).encode(address, 4096);
         assert_eq!(identify, by_hand(6, 0xABCD_E000, 4096, [0; 3]));
+        let mut controller = by_hand(6, 0xABCD_E000, 4096, [1, 0, 0]);
+        controller[4..8].fill(0);
+        let identify = Command::identify_controller().encode(address, 4096);
+        assert_eq!(identify, controller);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What commands to a namespace need to know of it, and which namespaces are served.
 
+use super::answer::RetryWaits;
 use super::command::IDENTIFY_BYTES;
 
 /// A namespace that is served: blocks without metadata.
@@ -11,6 +12,8 @@ pub(crate) struct Namespace {
     pub(crate) zero_bytes_max: u64,
     /// Whether blocks that were unmapped by *write zeroes* read as zeroes, and may be.
     pub(crate) deallocates: bool,
+    /// Of its controller.
+    pub(crate) retry_waits: RetryWaits,
 }
 
 impl Namespace {
@@ -166,6 +169,7 @@ mod tests {
             block_bytes,
             zero_bytes_max,
             deallocates: false,
+            retry_waits: RetryWaits::NONE,
         };
         for (namespace, left, wanted) in [
             (namespace(512, u64::MAX), 1 << 40, 32 << 20),

@@ -11,7 +11,7 @@ use units::limits;
 use super::command::{Command, IDENTIFY_BYTES};
 use super::namespace::{Format, Namespace};
 use super::sibling::generic_beside;
-use super::{Answered, Asked, Sibling, judge, kernel};
+use super::{Answered, Asked, RetryWaits, Sibling, judge, kernel};
 use crate::error::{OpenError, OpenErrorKind};
 use crate::info::{DriveInfo, DriveKind};
 use crate::mapping::Mapping;
@@ -165,7 +165,8 @@ fn look(
         return Err(OpenError::new(OpenErrorKind::WrongKind, path, cause));
     }
     let block_bytes = ioctl::block_sizes(block).map_err(look)?.logical;
-    let answer = identify(commands, id).map_err(|error| refused(path, error))?;
+    let identified = identify(commands, Command::identify(id));
+    let answer = identified.map_err(|error| refused(path, error))?;
     let unsupported = |cause: String| OpenError::new(OpenErrorKind::Unsupported, path, cause);
     let format = Format::parse(&answer)
         .ok_or_else(|| unsupported("contradicts itself about how it is formatted".to_owned()))?;
@@ -173,19 +174,22 @@ fn look(
         return Err(unsupported(cause));
     }
     let zero_bytes = sysfs::queue_number(&sibling.folder, "write_zeroes_max_bytes");
+    // Only what it would like: no reason to refuse it.
+    let controller = identify(commands, Command::identify_controller());
     Ok(Namespace {
         id,
         block_bytes,
         zero_bytes_max: zero_bytes.unwrap_or(0),
         deallocates: format.deallocates,
+        retry_waits: controller.map_or(RetryWaits::NONE, |answer| RetryWaits::parse(&answer)),
     })
 }
 
-fn identify(commands: &File, namespace: u32) -> io::Result<[u8; IDENTIFY_BYTES]> {
+fn identify(commands: &File, command: Command) -> io::Result<[u8; IDENTIFY_BYTES]> {
     let room = Mapping::new(IDENTIFY_BYTES)?;
     let target = room.segment(0, IDENTIFY_BYTES);
     let length = u32::try_from(IDENTIFY_BYTES).expect("small");
-    let command = Command::identify(namespace).encode(target.address(), length);
+    let command = command.encode(target.address(), length);
     ioctl::nvme_admin(commands, command, target)?;
     let mut answer = [0; IDENTIFY_BYTES];
     target.copy_to_slice(&mut answer);

@@ -7,6 +7,8 @@
 //!
 //! What does not live here: how a request goes on that has an operation of its own (`work.rs`).
 
+use std::time::Duration;
+
 use block::Status;
 
 use super::keys::Key;
@@ -135,8 +137,8 @@ impl Port {
     }
 
     /// The operation of joined tasks moved so many bytes. Those that are wholly through end; what
-    /// the others meet, they find out each by itself.
-    pub(super) fn advance_joined(&mut self, head: u32, moved: u64) {
+    /// the others meet, they find out each by itself, after a while if the drive asked for that.
+    pub(super) fn advance_joined(&mut self, head: u32, moved: u64, wait: Duration) {
         let mut moved = moved;
         let mut next = Some(head);
         while let Some(slot) = next {
@@ -152,7 +154,7 @@ impl Port {
                 self.finish(slot, Status::Ok);
             } else {
                 self.parted_times += 1;
-                self.ready.push_back(slot);
+                self.again(slot, wait);
             }
         }
         assert!(moved == 0, "{moved} bytes more were moved than asked");

@@ -3,6 +3,8 @@
 //!
 //! What does not live here: when (`port.rs`) and how (`uring.rs`) operations reach the kernel.
 
+use std::time::Duration;
+
 use block::{Operation, Status};
 
 use super::keys::Key;
@@ -204,10 +206,12 @@ impl Port {
     pub(super) fn advance(&mut self, slot: u32, result: i32) {
         self.in_kernel -= 1;
         let place = self.tasks.get(slot).seat;
-        let takes_commands = self.seat(place).drive.namespace().is_some();
+        let namespace = self.seat(place).drive.namespace();
+        // What else than commands is asked again, is so at once.
+        let wait = namespace.map(|namespace| namespace.retry_waits.after(result));
         let task = self.tasks.get(slot);
         if task.next.is_some() {
-            let moved = match (takes_commands, result) {
+            let moved = match (wait.is_some(), result) {
                 (true, 0) => self
                     .tasks
                     .joined(slot)
@@ -216,7 +220,7 @@ impl Port {
                 (true, _) => 0,
                 (false, _) => u64::try_from(result).unwrap_or(0),
             };
-            return self.advance_joined(slot, moved);
+            return self.advance_joined(slot, moved, wait.unwrap_or_default());
         }
         let Stage::InKernel { bytes } = task.stage else {
             unreachable!("the kernel answers once per operation");
@@ -231,10 +235,10 @@ impl Port {
             self.finish(slot, Status::Gone);
             return;
         }
-        if takes_commands {
+        if let Some(wait) = wait {
             return match judge(asked, result, tries) {
                 Answered::Done => self.progress(slot, bytes, bytes),
-                Answered::Failed(verdict) => self.failed(slot, verdict),
+                Answered::Failed(verdict) => self.failed(slot, verdict, wait),
             };
         }
         match u64::try_from(result) {
@@ -245,7 +249,7 @@ impl Port {
                     self.ready.push_back(slot);
                 } else {
                     self.seat(place).drive.note_no_space(-result);
-                    self.failed(slot, verdict(-result));
+                    self.failed(slot, verdict(-result), Duration::ZERO);
                 }
             }
         }
@@ -307,8 +311,21 @@ impl Port {
         status
     }
 
-    /// An operation failed.
-    pub(super) fn failed(&mut self, slot: u32, verdict: Verdict) {
+    /// Makes a task again: now, or after a while that its drive has asked for.
+    pub(super) fn again(&mut self, slot: u32, wait: Duration) {
+        if wait.is_zero() {
+            self.ready.push_back(slot);
+            return;
+        }
+        // Others have a use for its buffer meanwhile.
+        if let Some(buffer) = self.tasks.get(slot).buffer.take() {
+            self.buffers.release(buffer);
+        }
+        self.paused.push(self.now + wait, slot);
+    }
+
+    /// An operation failed; should it be made again, then not before `wait` is over.
+    pub(super) fn failed(&mut self, slot: u32, verdict: Verdict, wait: Duration) {
         let task = self.tasks.get(slot);
         let status = match verdict {
             Verdict::Final(status @ (Status::Media | Status::NoSpace | Status::Invalid)) => {
@@ -326,8 +343,7 @@ impl Port {
             Verdict::NoMemory if task.request.operation == Operation::Flush => Status::Media,
             Verdict::Again | Verdict::NoMemory if task.tries < TRIES_MAX => {
                 task.tries += 1;
-                self.ready.push_back(slot);
-                return;
+                return self.again(slot, wait);
             }
             Verdict::Again | Verdict::NoMemory => Status::Media,
             Verdict::NotSupported => match task.request.operation {

@@ -5,7 +5,7 @@
 use super::*;
 use crate::drive::Backing;
 use crate::info::{DriveInfo, DriveKind};
-use crate::nvme::{Generic, Namespace};
+use crate::nvme::{Generic, Namespace, RetryWaits};
 
 const TRANSFER_BYTES_MAX: u64 = 64 << 10;
 
@@ -39,6 +39,7 @@ fn attach_as(bench: &mut Bench, commands: &str, info: DriveInfo) -> Arc<Drive> {
             block_bytes: 512,
             zero_bytes_max: 256 << 10,
             deallocates: false,
+            retry_waits: RetryWaits([1, 600, 0]),
         },
     };
     let drive = Drive::of_commands(info, generic);
@@ -202,17 +203,79 @@ fn a_write_that_the_drive_gave_up_is_sent_again_and_a_flush_is_not() {
         };
         let request = bench.request(operation, 0, &segments);
         bench.port.submit(request).unwrap();
-        // As if it had been sent, and this were the answer: an internal error.
-        let port = &mut bench.port;
-        let slot = port.ready.pop_front().unwrap();
-        let bytes = request.length;
-        port.tasks.get(slot).stage = Stage::InKernel { bytes };
-        port.in_kernel += 1;
-        port.advance(slot, 0x006);
+        // An internal error.
+        answer_first(&mut bench, 0x006);
         let answers: Vec<Status> = bench.drain().into_values().collect();
         assert_eq!(answers, [wanted], "{operation:?}");
         assert_eq!(sent(&bench), commands, "{operation:?}");
     }
+}
+
+/// As if what was submitted had been sent, and this were the answer.
+fn answer_first(bench: &mut Bench, status: i32) {
+    let port = &mut bench.port;
+    let slot = port.ready.pop_front().expect("it was submitted");
+    let mut next = Some(slot);
+    while let Some(slot) = next {
+        let task = port.tasks.get(slot);
+        let bytes = task.request.length;
+        task.stage = Stage::InKernel { bytes };
+        next = task.next;
+    }
+    port.in_kernel += 1;
+    port.now = MonotonicClock.now();
+    port.advance(slot, status);
+}
+
+/// An internal error, and to be sent again after the first of the drive's times, or the second.
+const AFTER_TENTH: i32 = 0x0806;
+const AFTER_MINUTE: i32 = 0x1006;
+
+#[test]
+fn what_a_drive_wants_later_is_sent_later() {
+    // At odd memory, which takes a buffer; and as two that share a command.
+    for (at, requests) in [(0, 1), (2, 1), (0, 2)] {
+        let mut bench = Bench::new(PortOptions {
+            bounce_buffers: 1,
+            ..PortOptions::default()
+        });
+        attach(&mut bench, "/dev/null");
+        for which in 0..requests {
+            let segments = [bench.segment(at + which * 4096, 4096)];
+            let offset = units::bytes_u64(which * 4096);
+            let request = bench.request(Operation::Write, offset, &segments);
+            bench.port.submit(request).unwrap();
+        }
+        let port = &mut bench.port;
+        let buffer = (at > 0).then(|| port.buffers.acquire());
+        port.tasks.get(port.ready[0]).buffer = buffer.flatten();
+        let begun = MonotonicClock.now();
+        answer_first(&mut bench, AFTER_TENTH);
+        assert!(bench.port.buffers.any_free() && bench.port.ready.is_empty());
+        let answers = bench.drain();
+        let waited = MonotonicClock.now().since(begun);
+        assert_eq!(answers.len(), requests);
+        assert!(answers.values().all(|status| status.is_ok()), "{answers:?}");
+        assert!(waited >= Duration::from_millis(100), "after {waited:?}");
+        assert_eq!(sent(&bench), units::bytes_u64(requests));
+        // Asleep, not turning.
+        assert!(bench.port.port_counters().waits < 20);
+    }
+}
+
+#[test]
+fn a_drive_that_leaves_does_not_wait_for_what_it_wanted_later() {
+    let mut bench = Bench::small();
+    let drive = attach(&mut bench, "/dev/null");
+    let segments = [bench.segment(0, 4096)];
+    let request = bench.request(Operation::Read, 0, &segments);
+    bench.port.submit(request).unwrap();
+    answer_first(&mut bench, AFTER_MINUTE);
+    bench.port.detach(DRIVE);
+    let answers: Vec<Status> = bench.drain().into_values().collect();
+    assert_eq!(answers, [Status::Gone]);
+    assert!(bench.port.paused.is_empty() && sent(&bench) == 0);
+    assert_eq!(Arc::strong_count(&drive), 1);
 }
 
 #[test]
