@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::Control;
 use super::copies::Copies;
 use super::spares::{need_of, pool_of};
+use crate::name;
 use crate::request::MemberReplace;
 use crate::spares::{Choice, Need, Spare, choose};
 use crate::view::{ArrayState, ArrayView, DriveState, DriveView, MemberState};
@@ -172,11 +173,12 @@ impl Control {
 
     /// Gives a place the best spare that there is. Why it got none.
     fn fill(&self, array: &ArrayView, member: u16, now: Instant) -> Answer<Option<String>> {
+        let mut busy = BTreeMap::new();
         loop {
             let state = self.wanted.state();
             let drives = self.engine.drives();
             let need = need_of(array, pool_of(&state, array.uuid));
-            let (spares, unusable) = self.usable(&need, &state, &drives);
+            let (spares, unusable) = self.usable(&need, (&state, &drives), &busy);
             let spare = match choose(&need, &spares) {
                 Choice::Take(spare) => spare.clone(),
                 Choice::NoneFits(why) => {
@@ -209,8 +211,13 @@ impl Control {
                 self.started(array, member, &spare)?;
                 return Ok(None);
             }
+            let is_about_drive = refused.object == name::object::<DriveView>(&spare.drive);
             match refused.kind {
-                // Something about the array, which may pass.
+                // Something that may pass: about the drive, as of one that does not answer, and
+                // the next look tries it again; or about the array.
+                ErrorKind::Busy | ErrorKind::Degraded | ErrorKind::NotFound if is_about_drive => {
+                    busy.insert(spare.uuid, refused.to_string());
+                }
                 ErrorKind::Busy | ErrorKind::Degraded | ErrorKind::NotFound => {
                     return Ok(Some(format!("no spare for member {member}: {refused}")));
                 }
@@ -253,12 +260,13 @@ impl Control {
         Ok(())
     }
 
-    /// The array's spares that could be members, and why others of them could not.
+    /// The array's spares that could be members, and why others of them could not, for a while or
+    /// just now.
     fn usable(
         &self,
         need: &Need,
-        state: &WantedState,
-        drives: &[DriveView],
+        (state, drives): (&WantedState, &[DriveView]),
+        busy: &BTreeMap<Uuid, String>,
     ) -> (Vec<Spare>, Vec<String>) {
         let tending = self.tending();
         let (mut usable, mut unusable) = (Vec::new(), Vec::new());
@@ -267,7 +275,8 @@ impl Control {
             let Some(of) = of.filter(|of| need.may_take(of)) else {
                 continue;
             };
-            if let Some((_, why)) = tending.unusable.get(&drive.uuid) {
+            let useless = tending.unusable.get(&drive.uuid).map(|(_, why)| why);
+            if let Some(why) = useless.or_else(|| busy.get(&drive.uuid)) {
                 unusable.push(format!("drive {} cannot be used: {why}", drive.name));
             } else if drive.state == DriveState::Free {
                 usable.push(Spare {

@@ -193,6 +193,29 @@ fn commands_about_a_drive_that_does_not_answer_say_so() {
         .expect("it answers");
 }
 
+/// It has no number of its own, so it is not closed to be looked for again.
+#[test]
+fn a_spare_that_does_not_answer_keeps_no_other_one_from_its_place() {
+    let run = Run::on(impatient(Arc::new(tempfile::tempdir().expect("a folder"))));
+    let drives = ["one", "two", "three", "four", "five"];
+    run.memory(&drives.map(|name| (name, 64)));
+    run.create("tank", &drives[..3], &drives[3..]);
+    wait_until("parity is right", || run.array("tank").jobs.is_empty());
+    silence(&run.bench, "four");
+    run.pull("tank", "one");
+    run.tend();
+    run.is_optimal_with("tank", "five");
+    assert_eq!(run.state_of("four"), DriveState::Spare);
+    // With none left the array says why, until it answers.
+    run.pull("tank", "two");
+    run.tend();
+    let warnings = run.array("tank").warnings.join(" ");
+    assert!(warnings.contains("drive four cannot be used"), "{warnings}");
+    speak(&run.bench, "four");
+    run.tend();
+    run.is_optimal_with("tank", "four");
+}
+
 #[test]
 fn an_array_is_destroyed_without_the_member_that_does_not_answer_and_that_is_told() {
     let run = Run::on(files());
