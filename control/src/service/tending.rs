@@ -178,7 +178,7 @@ impl Control {
             let state = self.wanted.state();
             let drives = self.engine.drives();
             let need = need_of(array, pool_of(&state, array.uuid));
-            let (spares, unusable) = self.usable(&need, (&state, &drives), &busy);
+            let (spares, unusable) = self.usable((array, &need), (&state, &drives), &busy);
             let spare = match choose(&need, &spares) {
                 Choice::Take(spare) => spare.clone(),
                 Choice::NoneFits(why) => {
@@ -264,7 +264,7 @@ impl Control {
     /// just now.
     fn usable(
         &self,
-        need: &Need,
+        (array, need): (&ArrayView, &Need),
         (state, drives): (&WantedState, &[DriveView]),
         busy: &BTreeMap<Uuid, String>,
     ) -> (Vec<Spare>, Vec<String>) {
@@ -275,10 +275,14 @@ impl Control {
             let Some(of) = of.filter(|of| need.may_take(of)) else {
                 continue;
             };
+            // Left out of this very array: the engine may have ended while it was made a member. It
+            // is looked at before it is written to.
+            let is_half_made =
+                drive.state == DriveState::Failed && drive.array.as_ref() == Some(&array.name);
             let useless = tending.unusable.get(&drive.uuid).map(|(_, why)| why);
             if let Some(why) = useless.or_else(|| busy.get(&drive.uuid)) {
                 unusable.push(format!("drive {} cannot be used: {why}", drive.name));
-            } else if drive.state == DriveState::Free {
+            } else if drive.state == DriveState::Free || is_half_made {
                 usable.push(Spare {
                     drive: drive.name.clone(),
                     uuid: drive.uuid,

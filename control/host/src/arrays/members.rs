@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use array::assembly::Verdict;
-use array::format::{MemberRecord, MemberState, Missed, Superblock};
+use array::format::{FormatError, MemberRecord, MemberState, Missed, Superblock};
 use array::{Command, MapState, MemberPlace};
 use control::request::MemberReplace;
 use control::view::ArrayView;
@@ -286,6 +286,8 @@ impl Host {
                 self.state().drives.get(&replace.drive).map(|drive| drive.role.clone()),
                 Some(DriveRole::LeftOut { array, .. }) if array == uuid
             );
+            // Of a spare nobody has said that what it holds as a member may go.
+            let was_member = was_member && (!by_spare || self.is_half_made(name, &candidate));
             if !(was_member && is_only_of((object, name, uuid), &candidate)?) {
                 self.refuse_contents(object, std::slice::from_ref(&candidate), by_spare)?;
             }
@@ -297,6 +299,26 @@ impl Host {
         };
         refuse_unfit(object, &candidate, &superblock)?;
         Ok((candidate, superblock))
+    }
+
+    /// Whether a drive was to become a member of this array when the engine ended: it says that it
+    /// is one whom the array does not know, and has not got a record.
+    fn is_half_made(&self, name: &str, candidate: &Candidate) -> bool {
+        let index = self.state().arrays.get(name).map(|array| array.index);
+        let Some(running) = index.and_then(|index| self.engine.array_state(index)) else {
+            return false;
+        };
+        let Ok(found) = records::read(candidate.index, &candidate.drive) else {
+            return false;
+        };
+        let own = found.superblock().map(|own| own.member_uuid);
+        let is_known = running
+            .config
+            .members
+            .iter()
+            .any(|one| Some(one.uuid) == own);
+        let blank = |record: &Result<_, FormatError>| matches!(record, Err(FormatError::Blank));
+        !is_known && found.configs.iter().all(blank)
     }
 
     /// Refuses to fill a free drive of which nobody can tell what it holds, if an array has had it.

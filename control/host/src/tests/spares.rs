@@ -13,7 +13,8 @@ use control::view::{ArrayState, ArrayView, DriveState};
 use control::wanted::Wanted;
 use control::{Control, Engine, ErrorKind};
 use drive::{Drive, Fault};
-use units::{Clock, MonotonicClock, Size};
+use units::{Clock, MemberIndex, MonotonicClock, Size};
+use uuid::Uuid;
 
 use super::{Bench, MIB, wait_until};
 
@@ -227,6 +228,82 @@ fn spares_outlive_the_engine_and_fill_what_is_missing_at_its_start() {
     run.tend();
     run.is_optimal_with("tank", "four");
     assert!(run.array("tank").spares.is_empty());
+}
+
+/// As the engine leaves it when it is killed before the array knows.
+fn half_made(run: &Run, drive: &str, member: u16, member_uuid: Option<Uuid>) {
+    let (own, handle) = {
+        let state = run.bench.host.state();
+        let superblock = state.arrays["tank"].superblock;
+        let own = Superblock {
+            member: MemberIndex(member),
+            member_uuid: member_uuid.unwrap_or_else(Uuid::new_v4),
+            ..superblock
+        };
+        (own, Arc::clone(&state.drives[drive].drive))
+    };
+    crate::records::erase(&handle, &own).expect("a file");
+    crate::records::format(&handle, &own).expect("a file");
+}
+
+/// An array with a spare, of which a member was lost while no engine ran.
+fn lost_beside(spare: impl Fn(&Run)) -> Run {
+    let run = Run::new();
+    let names = ["one", "two", "three", "four"];
+    for name in names {
+        let spec = DriveSpec::File {
+            path: run.bench.path(name),
+            size_bytes: Some(64 * MIB),
+            create: true,
+        };
+        run.add(name, spec);
+    }
+    run.create("tank", &names[..3], &["four"]);
+    wait_until("parity is right", || run.array("tank").jobs.is_empty());
+    spare(&run);
+    let Run { control, bench } = run;
+    control.shutdown().expect("clean");
+    drop(control);
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    std::fs::remove_file(folder.path().join("two")).expect("lost");
+    let run = Run::on(Bench::on(folder));
+    assert_eq!(run.array("tank").state, ArrayState::Degraded);
+    assert_eq!(run.state_of("four"), DriveState::Failed);
+    run.tend();
+    run
+}
+
+#[test]
+fn a_spare_that_was_half_made_a_member_when_the_engine_ended_becomes_one() {
+    let run = lost_beside(|run| half_made(run, "four", 1, None));
+    run.is_optimal_with("tank", "four");
+    assert!(run.array("tank").spares.is_empty());
+}
+
+#[test]
+fn a_spare_that_says_it_is_a_member_whom_the_array_knows_is_told_and_not_taken() {
+    let run = lost_beside(|run| {
+        let index = run.bench.host.state().arrays["tank"].index;
+        let state = run.bench.host.engine.array_state(index).expect("it runs");
+        half_made(run, "four", 1, Some(state.config.members[1].uuid));
+    });
+    assert_eq!(run.array("tank").state, ArrayState::Degraded);
+    let warnings = run.array("tank").warnings.join(" ");
+    let wanted = "drive four cannot be used";
+    assert!(
+        warnings.contains(wanted) && warnings.contains("drive wipe"),
+        "{warnings}"
+    );
+    let body = ReplaceBody {
+        drive: "four".to_owned(),
+        force: true,
+    };
+    run.control
+        .replace_member("tank", 1, &body)
+        .expect("said so");
+    run.tend();
+    run.is_optimal_with("tank", "four");
 }
 
 #[test]
