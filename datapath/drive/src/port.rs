@@ -13,6 +13,7 @@ mod rings;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod touched;
 mod watches;
 mod work;
 
@@ -39,6 +40,7 @@ use keys::Key;
 use paused::Paused;
 use rings::Rings;
 use tasks::{Buffers, Stage, Task, Tasks};
+use touched::Touched;
 use watches::Watches;
 use work::{Begun, ZEROES_BYTES};
 
@@ -112,6 +114,8 @@ struct Seat {
 struct Waiting {
     seat: u16,
     request: DriveRequest,
+    /// It is a write that goes past the caches.
+    streams: bool,
     begun: Instant,
 }
 
@@ -137,6 +141,7 @@ pub struct Port {
     /// What memory drives were asked since the last poll: the poll copies, when the first bytes of
     /// all of them are on their way into the cache.
     copies: Vec<Waiting>,
+    touched: Touched,
     /// Answers that the next poll gives out.
     finished: Vec<Completion>,
     delayed: DelayedAnswers,
@@ -198,6 +203,7 @@ impl Port {
             starved: VecDeque::with_capacity(requests),
             paused: Paused::new(requests),
             copies: Vec::with_capacity(requests),
+            touched: Touched::new(),
             finished: Vec::with_capacity(requests),
             delayed: DelayedAnswers::new(),
             watches: Watches::default(),
@@ -358,9 +364,10 @@ impl Port {
                 let begun = self.now;
                 self.answer(place, &request, begun, status);
             }
-            Begun::Copy => self.copies.push(Waiting {
+            Begun::Copy { streams } => self.copies.push(Waiting {
                 seat: place,
                 request,
+                streams,
                 begun: self.now,
             }),
             Begun::Kernel(method) => {

@@ -25,9 +25,10 @@ const PREFETCH_BYTES: usize = 1024;
 const NEAR: usize = 2;
 /// See `NEAR`.
 const FAR: usize = 12;
-/// From so many bytes on, writes of memory drives go past the caches, where that pays. Below, what
-/// lies in a cache all the same is written faster there.
+/// From so many bytes on, all writes of memory drives go past the caches, where that pays.
 const STREAMED_BYTES: u64 = 32 << 10;
+/// From so many bytes on, those do that write what was not moved lately (`touched`).
+const SMALL_STREAMED_BYTES: u64 = 4 << 10;
 /// Answers without progress after which a request is given up.
 const TRIES_MAX: u16 = 1000;
 /// Bytes of zeroes written at once where a drive cannot zero by itself.
@@ -75,11 +76,13 @@ impl Port {
             }
             Backing::Kernel(_) | Backing::Generic(_) => Begun::Kernel(method),
             Backing::Memory(memory) => {
+                let streams = memory.streams()
+                    && may_stream(request, |offset| self.touched.note(place, offset));
                 // The poll asks for the others, several at a time.
-                if self.copies.len() < NEAR {
+                if self.copies.len() < NEAR && !streams {
                     ask_ahead(memory, request, PREFETCH_BYTES);
                 }
-                Begun::Copy
+                Begun::Copy { streams }
             }
             Backing::Null => Begun::Answered(Status::Ok),
         }
@@ -122,7 +125,7 @@ impl Port {
             self.ask_ahead(copies.get(at + NEAR), PREFETCH_BYTES);
             let waiting = &copies[at];
             if let Backing::Memory(memory) = self.seat(waiting.seat).drive.backing() {
-                perform(memory, &waiting.request);
+                perform(memory, &waiting.request, waiting.streams);
             }
             self.answer(waiting.seat, &waiting.request, waiting.begun, Status::Ok);
         }
@@ -133,6 +136,7 @@ impl Port {
     #[inline]
     fn ask_ahead(&mut self, waiting: Option<&Waiting>, bytes: usize) {
         if let Some(waiting) = waiting
+            && !waiting.streams
             && let Backing::Memory(memory) = self.seat(waiting.seat).drive.backing()
         {
             ask_ahead(memory, &waiting.request, bytes);
@@ -374,7 +378,10 @@ pub(super) enum Begun {
     /// It is over.
     Answered(Status),
     /// The next poll copies.
-    Copy,
+    Copy {
+        /// Past the caches.
+        streams: bool,
+    },
     /// The kernel is to do it.
     Kernel(Method),
 }
@@ -410,18 +417,28 @@ fn fit(request: &DriveRequest, needs: &DriveInfo) -> Fit {
     }
 }
 
-/// Whether a write of a memory drive goes past the caches: nobody reads soon what it writes.
+/// Whether a request of a memory drive is a write that goes past the caches: nobody reads soon what
+/// it writes, and it is not there yet. `lately`: notes that the place is moved, and says whether it
+/// was lately.
 #[inline]
-fn is_streamed(memory: &Mapping, request: &DriveRequest) -> bool {
-    let writes = request.operation == Operation::Write;
-    writes && request.length >= STREAMED_BYTES && memory.streams()
+fn may_stream(request: &DriveRequest, lately: impl FnOnce(u64) -> bool) -> bool {
+    let writes = match request.operation {
+        Operation::Write => true,
+        Operation::Read => false,
+        Operation::Flush | Operation::Discard | Operation::WriteZeroes => return false,
+    };
+    if request.length >= STREAMED_BYTES {
+        return writes;
+    }
+    let is_there = lately(request.offset);
+    writes && request.length >= SMALL_STREAMED_BYTES && !is_there
 }
 
 /// Has the first bytes of a request on memory brought to the caches.
 #[inline]
 fn ask_ahead(memory: &Mapping, request: &DriveRequest, bytes: usize) {
     let moves = matches!(request.operation, Operation::Read | Operation::Write);
-    if moves && !is_streamed(memory, request) {
+    if moves {
         let length = units::bytes_usize(request.length);
         let place = memory.segment(units::bytes_usize(request.offset), length);
         place.prefetch(bytes);
@@ -430,7 +447,7 @@ fn ask_ahead(memory: &Mapping, request: &DriveRequest, bytes: usize) {
 
 /// Carries out a request on memory. Two reactors may race on a block as two processes may on a real
 /// drive; the bytes are raw, so the race is on their values only.
-fn perform(memory: &Mapping, request: &DriveRequest) {
+fn perform(memory: &Mapping, request: &DriveRequest, streams: bool) {
     let offset = units::bytes_usize(request.offset);
     let length = units::bytes_usize(request.length);
     match request.operation {
@@ -440,7 +457,7 @@ fn perform(memory: &Mapping, request: &DriveRequest) {
         }
         Operation::Write => {
             let target = memory.segment(offset, length);
-            if is_streamed(memory, request) {
+            if streams {
                 request.segments.stream_to(0, target);
             } else {
                 request.segments.copy_to(0, target);
@@ -478,6 +495,37 @@ mod tests {
             (77, 3, 1, 80),
         ] {
             assert_eq!(resume_at(done, moved, align), wanted, "{done}+{moved}");
+        }
+    }
+    #[test]
+    fn small_writes_go_past_the_caches_where_nothing_was_moved_lately() {
+        for (operation, length, is_there, wanted) in [
+            (Operation::Write, 512, false, false),
+            (Operation::Write, 4096, false, true),
+            (Operation::Write, 4096, true, false),
+            (Operation::Write, STREAMED_BYTES - 512, true, false),
+            (Operation::Write, STREAMED_BYTES, true, true),
+            (Operation::Read, 4096, false, false),
+            (Operation::Read, 1 << 20, false, false),
+            (Operation::WriteZeroes, 4096, false, false),
+        ] {
+            let request = DriveRequest {
+                cookie: block::Cookie(0),
+                drive: units::DriveIndex(0),
+                operation,
+                offset: 8192,
+                length,
+                segments: memory::SegmentList::EMPTY,
+            };
+            let mut asked = None;
+            let streams = may_stream(&request, |offset| {
+                asked = Some(offset);
+                is_there
+            });
+            assert_eq!(streams, wanted, "{operation:?} {length} {is_there}");
+            // What is larger pushes the rest out, and is not remembered.
+            let moves = operation != Operation::WriteZeroes && length < STREAMED_BYTES;
+            assert_eq!(asked, moves.then_some(8192));
         }
     }
 }
