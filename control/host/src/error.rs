@@ -136,6 +136,12 @@ pub(crate) fn late(object: impl Into<String>) -> EngineError {
     error(ErrorKind::Busy, object, text).next(WAY_OUT_OF_HANGS)
 }
 
+/// What was asked for is not done, and what was begun of it is taken back once drives answer.
+pub(crate) fn late_and_taken_back(object: impl Into<String>) -> EngineError {
+    let text = "its drives have not answered yet; what it has begun is taken back when they do";
+    error(ErrorKind::Busy, object, text).next(format!("ask again then; {WAY_OUT_OF_HANGS}"))
+}
+
 pub(crate) fn of_change(object: String, change: &ChangeError) -> EngineError {
     match change {
         ChangeError::Refused(refusal) => of_refusal(object, refusal),

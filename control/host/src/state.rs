@@ -18,7 +18,7 @@ use volume::Limiter;
 
 use crate::arrays::copy::CopyEntry;
 use crate::balance::Placed;
-use crate::zeroing::{Run, ZeroingEntry};
+use crate::zeroing::{Run, ZeroedLate, ZeroingEntry};
 
 /// An open drive.
 #[derive(Debug)]
@@ -99,9 +99,9 @@ pub(crate) struct ArrayEntry {
     pub(crate) initializing: bool,
     /// What scrubs have found since it started.
     pub(crate) findings: VecDeque<ScrubFindingView>,
-    /// Volumes where zeroes may still land that were not answered in time, until the array has been
-    /// stopped: what they have is not given to others, and their end does not move.
-    pub(crate) zeroed_late: Vec<Uuid>,
+    /// Volumes where zeroes may still land that were not answered in time: what they have is not
+    /// given to others, and their end does not move.
+    pub(crate) zeroed_late: Vec<ZeroedLate>,
     /// Held by who changes options, so that the next change is made to what this one leaves.
     pub(crate) changing: Arc<Mutex<()>>,
 }

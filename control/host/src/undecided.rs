@@ -161,5 +161,6 @@ impl Host {
             }
             self.settle((&name, index), &command, refusal);
         }
+        self.settle_zeroed_late();
     }
 }

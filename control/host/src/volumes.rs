@@ -14,7 +14,7 @@ use vhost_user_blk::{Counters, QueueKey};
 use volume::{Limits, NewVolume, VolumeMap, VolumeTable, Zeroing};
 
 use crate::arrays::stopping;
-use crate::error::{WAY_OUT_OF_HANGS, error, not_found, of_volume};
+use crate::error::{WAY_OUT_OF_HANGS, error, late_and_taken_back, not_found, of_volume};
 use crate::state::{ExportEntry, Serving, State};
 use crate::undecided::About;
 use crate::zeroing::{VolumeChange, ZeroingEntry};
@@ -72,9 +72,10 @@ impl Host {
     pub(crate) fn do_create_volume(&self, create: &VolumeCreate) -> Answer<Begun> {
         let object = format!("volume {}", create.name);
         let (array, uuid) = self.decided(&create.array, About::Volumes)?;
+        let is_it = |name: &str, uuid| name == create.name || uuid == create.uuid;
+        self.refuse_zeroed_late(&object, uuid, is_it)?;
         self.refuse_waiting(&object, (&create.array, array), None)?;
         self.refuse_undecided_name(&object, &create.name)?;
-        let is_it = |name: &str, uuid| name == create.name || uuid == create.uuid;
         self.refuse_under_way(&object, is_it)?;
         let volumes = self.do_volumes();
         if let Some(taken) = volumes.iter().find(|volume| volume.name == create.name) {
@@ -134,7 +135,7 @@ impl Host {
         } = self.locate_volume(key)?;
         let object = format!("volume {name}");
         self.refuse_under_way(&object, |_, uuid| uuid == volume)?;
-        self.refuse_zeroed_late(&object, array_uuid, volume)?;
+        self.refuse_zeroed_late(&object, array_uuid, |_, uuid| uuid == volume)?;
         let array_name = self.array_name(array);
         self.refuse_waiting(&object, (&array_name, array), None)?;
         let before = config.volumes.clone();
@@ -200,7 +201,7 @@ impl Host {
         } = self.locate_volume(key)?;
         let object = format!("volume {name}");
         self.refuse_under_way(&object, |_, uuid| uuid == volume)?;
-        self.refuse_zeroed_late(&object, array_uuid, volume)?;
+        self.refuse_zeroed_late(&object, array_uuid, |_, uuid| uuid == volume)?;
         self.refuse_waiting(&object, (&self.array_name(array), array), None)?;
         {
             let state = self.state();
@@ -247,9 +248,9 @@ impl Host {
 
     /// Gives back what volumes got that are not ready, but for those that are being made or grow.
     ///
-    /// Not when zeroes may still land, there or for another volume: then the extents stay taken
-    /// until the next start. Nor while it is not known what became of an earlier change: this would
-    /// be made from what was before it, and comes when that is known.
+    /// Not while zeroes may still land, there or for another volume: the extents stay taken until
+    /// then. Nor while it is not known what became of an earlier change: this would be made from
+    /// what was before it. [`Host::catch_up`] comes back to both.
     pub(crate) fn undo_half_made(&self, name: &str, array: ArrayIndex, superblock: &Superblock) {
         let (zeroed_late, under_way) = {
             let state = self.state();
@@ -317,16 +318,23 @@ impl Host {
     }
 
     /// Refuses to change the extents of a volume behind whose end zeroes may still land: the record
-    /// does not tell of these.
-    fn refuse_zeroed_late(&self, object: &str, array: Uuid, volume: Uuid) -> Answer<()> {
+    /// does not tell of these. And to make another one in the place of one that is taken back then.
+    fn refuse_zeroed_late(
+        &self,
+        object: &str,
+        array: Uuid,
+        is: impl Fn(&str, Uuid) -> bool,
+    ) -> Answer<()> {
         let state = self.state();
-        let entry = state.array_by_uuid(array);
-        if entry.is_none_or(|entry| !entry.zeroed_late.contains(&volume)) {
+        let late = state.array_by_uuid(array).map(|entry| &entry.zeroed_late);
+        let mut late = late.into_iter().flatten().map(|late| &late.volume);
+        let Some((name, _)) = late.find(|(name, uuid)| is(name, *uuid)) else {
             return Ok(());
-        }
-        let text = "what is behind its end was not zeroed in time, and may still be";
-        let array = entry.map_or("", |entry| &entry.name);
-        let next = format!("`garboard array stop {array}`, start it, and try again");
+        };
+        let text = format!(
+            "what volume {name} was to get was not zeroed in time, and zeroes may still land there"
+        );
+        let next = format!("try again when its drives answer; {WAY_OUT_OF_HANGS}");
         Err(error(ErrorKind::Busy, object, text).next(next))
     }
 
@@ -428,8 +436,7 @@ fn of_first(failed: EngineError, zeroing: &Zeroing) -> EngineError {
     if failed.kind != ErrorKind::Busy || zeroing.is_done() {
         return failed;
     }
-    let text = "its drives have not answered yet; what it has begun is taken back when they do";
-    error(failed.kind, failed.object, text).next(format!("ask again then; {WAY_OUT_OF_HANGS}"))
+    late_and_taken_back(failed.object)
 }
 
 /// The limits as rings obey them.

@@ -7,16 +7,17 @@ use array::format::Superblock;
 use control::engine::Begun;
 use control::view::{JobKind, JobState, VolumeKey, VolumeView};
 use control::{Answer, EngineError, ErrorKind};
-use engine::ZeroError;
+use engine::{LateZeroes, ZeroError};
 use units::{ArrayIndex, Clock, MonotonicClock, Size};
 use uuid::Uuid;
 use volume::{VolumeTable, Zeroing};
 
 use crate::Host;
-use crate::error::{error, late, not_found, of_volume};
+use crate::error::{error, late_and_taken_back, not_found, of_volume};
 use crate::jobs::new_job;
-use crate::state::State;
+use crate::state::{Serving, State};
 use crate::undecided::About;
+use crate::waiting::way_back;
 
 /// Zeroed at once: nobody who wants this to end waits for more.
 const PIECE_BYTES: u64 = if cfg!(test) { 4 << 20 } else { 64 << 20 };
@@ -38,6 +39,14 @@ pub(crate) struct ZeroingEntry {
 pub(crate) enum VolumeChange {
     Create,
     Grow(Size),
+}
+
+/// A volume that is not made, or has not grown, because its zeroes were not answered in time.
+#[derive(Debug)]
+pub(crate) struct ZeroedLate {
+    /// Its name and uuid.
+    pub(crate) volume: (String, Uuid),
+    zeroes: LateZeroes,
 }
 
 /// How far it is, for who zeroes and who wants that to end.
@@ -188,19 +197,11 @@ impl Host {
             return;
         }
         let zeroed = self.zero(job, &entry, &run);
-        let (name, _, _) = &entry.array;
-        if let Err(failed) = &zeroed
-            && failed.kind == ErrorKind::Busy
-            && let Some(array) = self.state().arrays.get_mut(name)
-        {
-            // Nobody has stopped it since: he would have waited.
-            array.zeroed_late.push(entry.volume.1);
-        }
-        run.finish(zeroed);
+        run.finish(zeroed.map_err(|failed| self.not_zeroed(&entry, failed)));
     }
 
     /// Zeroes all of it, unless somebody ends that.
-    fn zero(&self, job: u64, entry: &ZeroingEntry, run: &Run) -> Answer<()> {
+    fn zero(&self, job: u64, entry: &ZeroingEntry, run: &Run) -> Result<(), ZeroError> {
         let shift = entry.superblock.geometry.block_size().shift();
         let mut done = 0;
         for (start, blocks) in entry.zeroing.blocks(&entry.superblock.extents()) {
@@ -208,7 +209,7 @@ impl Host {
             let mut at = start;
             while at < end && !run.is_ended() {
                 let count = (PIECE_BYTES >> shift).min(end - at);
-                self.zero_piece(entry, (at, count))?;
+                self.engine.zero(entry.array.1, at, count)?;
                 at += count;
                 done += count;
                 if let Some(shown) = self.state().jobs.get_mut(&job) {
@@ -219,17 +220,54 @@ impl Host {
         Ok(())
     }
 
-    fn zero_piece(&self, entry: &ZeroingEntry, (start, blocks): (u64, u64)) -> Answer<()> {
+    /// What is said of that. When zeroes may still land, it is kept where.
+    fn not_zeroed(&self, entry: &ZeroingEntry, failed: ZeroError) -> EngineError {
         let object = format!("volume {}", entry.volume.0);
-        let (_, index, _) = entry.array;
-        let zeroed = self.engine.zero(index, start, blocks);
-        zeroed.map_err(|failed| match failed {
+        let zeroes = match failed {
             ZeroError::Status(status) => {
                 let text = format!("its extents could not be zeroed: {status:?}");
-                error(ErrorKind::Degraded, object, text).next("see the drives of its array")
+                return error(ErrorKind::Degraded, object, text)
+                    .next("see the drives of its array");
             }
-            ZeroError::Late => late(object),
-        })
+            ZeroError::Late(zeroes) => zeroes,
+        };
+        let (name, index, _) = &entry.array;
+        let mut state = self.state();
+        // Nobody has stopped it since: he would have waited.
+        if let Some(array) = state.arrays.get_mut(name) {
+            let volume = entry.volume.clone();
+            array.zeroed_late.push(ZeroedLate { volume, zeroes });
+        }
+        let Some(waits) = self.waits(&state, (name, *index)) else {
+            return late_and_taken_back(object);
+        };
+        let text = format!("{waits}; what it has begun is taken back when they work again");
+        let next = format!("ask again then; {}", way_back(name));
+        error(ErrorKind::Busy, object, text).next(next)
+    }
+
+    /// Takes back what was begun of volumes whose zeroes were late, once these have been answered.
+    /// Only for who may change arrays.
+    pub(crate) fn settle_zeroed_late(&self) {
+        let mut settled = Vec::new();
+        for entry in self.state().arrays.values_mut() {
+            // What has stopped, or is about to, is taken back by its next start.
+            let runs = matches!(entry.serving, Serving::Running);
+            let is_over = |late: &mut ZeroedLate| runs && late.zeroes.are_over();
+            for late in entry.zeroed_late.extract_if(.., is_over) {
+                let (volume, _) = late.volume;
+                tracing::info!(
+                    event = "late_zeroes_over",
+                    array = entry.name,
+                    volume,
+                    "taken back"
+                );
+                settled.push((entry.name.clone(), entry.index, entry.superblock));
+            }
+        }
+        for (name, index, superblock) in settled {
+            self.undo_half_made(&name, index, &superblock);
+        }
     }
 
     pub(crate) fn do_finish_volume(&self, job: u64) -> Answer<VolumeView> {

@@ -30,7 +30,7 @@ use crate::error::{ChangeError, StartError, ZeroError};
 use crate::near::Places;
 use crate::pins::Pinned;
 use crate::stop::Stop;
-use crate::undecided::LateChange;
+use crate::undecided::{LateChange, LateZeroes};
 
 /// How long a reactor looks for work at first before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -446,8 +446,8 @@ impl Engine {
     /// Makes `blocks` blocks of the array read as zeroes, durably.
     ///
     /// # Errors
-    /// The verdict of the array. `Late`: the blocks must not be used for anything else before the
-    /// array has been stopped.
+    /// The verdict of the array. `Late`: the blocks must not be used for anything else before
+    /// [`LateZeroes::are_over`], or before the array has been stopped.
     pub fn zero(&self, array: ArrayIndex, start: u64, blocks: u64) -> Result<(), ZeroError> {
         let mut done = 0;
         while done < blocks {
@@ -479,13 +479,13 @@ impl Engine {
         let (sender, answer) = channel();
         let home = self.handle(self.home(array));
         let sent = home.run(move |core| core.control_request(array, request, sender));
-        let gone = ZeroError::Status(Status::Gone);
-        sent.map_err(|_| gone)?;
+        let gone = || ZeroError::Status(Status::Gone);
+        sent.map_err(|_| gone())?;
         match answer.recv_timeout(self.patience()) {
             Ok(Status::Ok) => Ok(()),
             Ok(status) => Err(ZeroError::Status(status)),
-            Err(RecvTimeoutError::Timeout) => Err(ZeroError::Late),
-            Err(RecvTimeoutError::Disconnected) => Err(gone),
+            Err(RecvTimeoutError::Timeout) => Err(ZeroError::Late(LateZeroes(answer))),
+            Err(RecvTimeoutError::Disconnected) => Err(gone()),
         }
     }
 

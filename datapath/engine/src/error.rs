@@ -8,6 +8,8 @@ use block::Status;
 use drive::PortError;
 use units::Size;
 
+use crate::undecided::LateZeroes;
+
 /// Drives have not answered within [`crate::EngineSettings::patience`]. Nothing was taken back:
 /// what was asked for is done as soon as they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,12 +40,12 @@ impl fmt::Display for ChangeError {
 }
 
 /// Why extents were not zeroed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum ZeroError {
     /// The verdict of the array.
     Status(Status),
-    /// A part is under way, and may still land.
-    Late,
+    /// A part is under way, and may still land; what tells when it cannot any more.
+    Late(LateZeroes),
 }
 
 /// Why the engine, or an array, could not start.

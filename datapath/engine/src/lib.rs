@@ -29,4 +29,4 @@ pub use error::{ChangeError, Late, StartError, ZeroError};
 pub use exports::{ExportHost, MoveError, Served, Spread};
 pub use load::{Distribution, ReactorLoad, RingLoad};
 pub use past::Past;
-pub use undecided::Decided;
+pub use undecided::{Decided, LateZeroes};

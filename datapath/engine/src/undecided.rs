@@ -4,6 +4,7 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use array::{Command, Refusal};
+use block::Status;
 use units::ArrayIndex;
 
 use crate::control::{Engine, stopped};
@@ -25,6 +26,18 @@ pub struct Decided {
     pub command: Command,
     /// Whether it was made. If it was, all reactors act by it.
     pub result: Result<(), Refusal>,
+}
+
+/// Zeroes whose caller has given up waiting.
+#[derive(Debug)]
+pub struct LateZeroes(pub(crate) Receiver<Status>);
+
+impl LateZeroes {
+    /// Whether none of them can land any more: their array has answered, or has ended.
+    #[must_use]
+    pub fn are_over(&self) -> bool {
+        !matches!(self.0.try_recv(), Err(TryRecvError::Empty))
+    }
 }
 
 impl Engine {

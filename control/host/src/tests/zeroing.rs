@@ -7,7 +7,7 @@ use control::view::{JobKind, JobState, JobView};
 use control::{Engine, ErrorKind};
 use drive::Fault;
 
-use super::hanging::{hang, relieve};
+use super::hanging::{PATIENCE, hang, relieve};
 use super::spares::Run;
 use super::{Bench, MIB, volume_of, wait_until};
 use crate::Host;
@@ -217,6 +217,73 @@ fn what_is_not_decided_is_not_undone_by_who_has_zeroed() {
     });
     let names: Vec<String> = host.volumes().into_iter().map(|view| view.name).collect();
     assert_eq!(names, ["v"]);
+}
+
+#[test]
+fn what_is_zeroed_late_is_taken_back_once_the_zeroes_have_landed() {
+    let bench = used();
+    let host = &bench.host;
+    host.create_volume(&volume_of("g", "tank", MIB))
+        .expect("room");
+    let left = bench.array("tank").free_bytes;
+    let volume = &host.volume_named("g").expect("made").key();
+    let made = begin(host, "v", 20 * MIB);
+    let begun = host.begin_resize_volume(volume, 40 * MIB).expect("room");
+    let grows = job_of(begun);
+    let cancelled = begin(host, "other", MIB);
+    let patience = host.engine.patience();
+    host.engine.set_patience(PATIENCE);
+    // One of three is not enough, so all of it waits until they are back.
+    for name in ["one", "two"] {
+        bench.inject(name, Fault::Pulled);
+    }
+    for job_id in [made, grows] {
+        host.zero_volume(job_id);
+        let refused = host.finish_volume(job_id).expect_err("not in time");
+        assert_eq!(refused.kind, ErrorKind::Busy, "{refused}");
+        assert!(
+            refused.message.contains("is taken back when they work"),
+            "it is not done: {refused}"
+        );
+        assert_eq!(job(host, job_id).state, JobState::Failed);
+    }
+    host.cancel_job(cancelled).expect("it runs");
+    host.finish_volume(cancelled).expect_err("cancelled");
+    // As a look once a second does.
+    host.tend_copies();
+    let let_alone = (ErrorKind::Busy, "zeroes may still land");
+    bench.refused(let_alone, |host| host.delete_named("g"));
+    bench.refused(let_alone, |host| host.resize_volume(volume, 41 * MIB));
+    bench.refused(let_alone, |host| {
+        host.create_volume(&volume_of("v", "tank", MIB))
+    });
+    assert!(bench.array("tank").free_bytes < left, "not given to others");
+    relieve(&bench);
+    host.engine.set_patience(patience);
+    wait_until("all is taken back", || {
+        host.tend_copies();
+        bench.array("tank").free_bytes == left
+    });
+    let names: Vec<String> = host.volumes().into_iter().map(|view| view.name).collect();
+    assert_eq!(names, ["g"]);
+    host.create_volume(&volume_of("v", "tank", 20 * MIB))
+        .expect("it may be asked again");
+    host.resize_volume(volume, 40 * MIB).expect("so may this");
+    host.delete_named("g").expect("and deleted");
+}
+
+#[test]
+fn a_volume_whose_zeroes_hang_is_not_said_to_be_made_one_day() {
+    let bench = used();
+    let host = &bench.host;
+    let job_id = begin(host, "v", 20 * MIB);
+    hang(&bench);
+    host.engine.set_patience(PATIENCE);
+    host.zero_volume(job_id);
+    let refused = host.finish_volume(job_id).expect_err("not in time");
+    assert_eq!(refused.kind, ErrorKind::Busy, "{refused}");
+    assert!(refused.message.contains("is taken back"), "{refused}");
+    assert!(refused.next.contains("--force"), "{refused}");
 }
 
 #[test]
