@@ -1,7 +1,8 @@
 //! Exports: a socket, its session, and the rings on reactors.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use control::request::{ExportCreate, QueueMove};
 use control::view::{Access, ExportProfile, ExportView, GuestMemory, Sharing, VolumeKey};
@@ -25,6 +26,24 @@ const QUEUE_SIZE: u16 = 256;
 const RANGE_SECTORS_MAX: u32 = 1 << 21;
 /// Ranges of one discard or write-zeroes request.
 const RANGES_MAX: u32 = 16;
+
+/// An export that is being removed.
+#[derive(Debug)]
+pub(crate) struct Removal {
+    object: String,
+    /// Tells when its session has ended, or is dropped then.
+    ended: Receiver<()>,
+}
+
+impl Removal {
+    /// Waits until it is removed, but no longer than that.
+    pub(crate) fn wait(self, patience: Duration) -> Answer<()> {
+        match self.ended.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => Err(late(self.object)),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+        }
+    }
+}
 
 impl Host {
     pub(crate) fn do_create_export(
@@ -256,6 +275,11 @@ impl Host {
     }
 
     pub(crate) fn do_remove_export(&self, name: &str) -> Answer<()> {
+        self.begin_removal(name)?.wait(self.engine.patience())
+    }
+
+    /// Removes an export, and does not wait until its last requests are answered.
+    pub(crate) fn begin_removal(&self, name: &str) -> Answer<Removal> {
         let object = format!("export {name}");
         let mut state = self.state();
         if state.ending.contains_key(name) {
@@ -269,20 +293,20 @@ impl Host {
         };
         state.ending.insert(name.to_owned(), ending);
         drop(state);
-        self.end_session(name, entry.session)
+        let ended = self.end_session(name, entry.session);
+        Ok(Removal { object, ended })
     }
 
     /// Ends a session on a thread of its own: that waits for the last request, however long a
-    /// drive hangs, and we do not.
-    fn end_session(&self, name: &str, session: SessionHandle) -> Answer<()> {
-        let object = format!("export {name}");
-        let (host, ended) = (self.myself.clone(), name.to_owned());
-        let (sender, answer) = channel();
+    /// drive hangs, and we do not. Gives what tells when it has.
+    fn end_session(&self, name: &str, session: SessionHandle) -> Receiver<()> {
+        let (host, export) = (self.myself.clone(), name.to_owned());
+        let (sender, ended) = channel();
         let stop = move || {
             session.stop();
-            tracing::info!(event = "export_removed", export = ended, "removed");
+            tracing::info!(event = "export_removed", export, "removed");
             if let Some(host) = host.upgrade() {
-                host.state().ending.remove(&ended);
+                host.state().ending.remove(&export);
             }
             sender.send(()).ok();
         };
@@ -293,12 +317,8 @@ impl Host {
             // The session ended here, where the closure was dropped.
             self.state().ending.remove(name);
             tracing::warn!(event = "no_thread", error = %source, "ended all the same");
-            return Ok(());
         }
-        match answer.recv_timeout(self.engine.patience()) {
-            Err(RecvTimeoutError::Timeout) => Err(late(object)),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
-        }
+        ended
     }
 
     pub(crate) fn export_view(&self, name: &str) -> Answer<ExportView> {

@@ -28,6 +28,7 @@ mod pins;
 mod records;
 mod scrub;
 mod session_log;
+mod shutdown;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -65,14 +66,14 @@ use control::{Answer, ErrorKind};
 use engine::{Engine, EngineSettings, StartError};
 use nodes::Nodes;
 use reactor::Polling;
-use units::{ArrayIndex, Clock, Instant, MonotonicClock, NodeIndex, Size};
+use units::{Clock, Instant, MonotonicClock, NodeIndex, Size};
 use uuid::Uuid;
 use vhost_user_blk::SessionEvent;
 
 use crate::begun::Lasting;
 use crate::looks::Looks;
 use crate::session_log::{SessionLog, Telling};
-use crate::state::{ArrayEntry, Serving, State};
+use crate::state::{Serving, State};
 
 /// The engine of one process.
 pub struct Host {
@@ -109,9 +110,6 @@ struct Tuning {
     /// By reactor: its node; as the machine says when there are none here.
     nodes: Vec<Option<NodeIndex>>,
 }
-
-/// How long a shutdown waits for an array that waits for its members.
-const HOLD_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Default for Tuning {
     fn default() -> Tuning {
@@ -524,65 +522,6 @@ impl control::Engine for Host {
     }
 
     fn shutdown(&self) -> Answer<()> {
-        self.stop_copies();
-        let exports: Vec<String> = self.state().exports.keys().cloned().collect();
-        let mut first = Ok(());
-        let arrays = self.do_arrays();
-        let waiting = arrays.iter().filter(|array| array.hold.is_some());
-        let waiting: Vec<(String, Uuid)> = waiting.map(|a| (a.name.clone(), a.uuid)).collect();
-        if !waiting.is_empty() {
-            // What waits for drives is left to the next engine, as after a kill.
-            self.engine
-                .set_patience(self.engine.patience().min(HOLD_PATIENCE));
-        }
-        for export in exports {
-            // An array whose export still waits for a drive comes up dirty; the others do not.
-            first = first.and(self.do_remove_export(&export));
-        }
-        let arrays: Vec<(String, ArrayIndex, Uuid)> = {
-            let state = self.state();
-            // Requests that are not answered are left to the next engine, too, and so is what was
-            // begun on members that an array still waits for, be its requests answered or not. To
-            // stop it would forget the one and answer the others with an error.
-            let ends = |a: &ArrayEntry| {
-                let ending = state.ending.values().any(|ending| ending.array == a.uuid);
-                ending || waiting.iter().any(|(_, uuid)| *uuid == a.uuid)
-            };
-            let running = state
-                .arrays
-                .values()
-                .filter(|a| a.serving.has_shards() && !ends(a));
-            running
-                .map(|array| (array.name.clone(), array.index, array.uuid))
-                .collect()
-        };
-        self.end_zeroing(None);
-        // Of those that do not end in order nobody can be asked afterwards.
-        self.look_who_is_in_sync();
-        for (name, index, uuid) in arrays {
-            match self.engine.stop_array(index) {
-                Ok(last) => {
-                    last.inspect(|config| self.note_membership(config));
-                    self.end_begun(uuid, None);
-                }
-                Err(start) => {
-                    tracing::error!(event = "array_not_clean", array = name, error = %start, "comes up dirty");
-                    first = first.and(Err(error::of_start(format!("array {name}"), &start)));
-                }
-            }
-        }
-        for (name, _) in waiting {
-            tracing::error!(
-                event = "array_not_clean",
-                array = name,
-                "it waits for members and comes up dirty: what was begun on them is done by the next engine"
-            );
-            let text = "it waits for members, so it is not clean";
-            let waits = error::error(ErrorKind::Degraded, format!("array {name}"), text);
-            first = first.and(Err(waits.next("start the engine again when they are back")));
-        }
-        self.state().drives.clear();
-        self.engine.stop();
-        first
+        self.do_shutdown()
     }
 }

@@ -38,6 +38,7 @@ mod restless;
 mod returns;
 mod scrub;
 mod sharing;
+mod shutdown;
 mod silent;
 mod spares;
 mod times;
