@@ -1,5 +1,7 @@
 //! Jobs: the background passes of arrays, as somebody who waits for one sees them.
 
+use std::collections::BTreeSet;
+
 use array::{Command, MapState, Pass, PassState};
 use control::request::BackgroundKind;
 use control::view::{JobKind, JobState, JobView};
@@ -21,7 +23,8 @@ impl Host {
     /// Brings the jobs up to date with the passes of the arrays.
     pub(crate) fn refresh_jobs(&self) {
         self.refresh_copies();
-        let running: Vec<(ArrayIndex, Uuid, String, bool)> = {
+        let mut running = self.running_jobs();
+        let arrays: Vec<(ArrayIndex, Uuid, String, bool)> = {
             let state = self.state();
             let arrays = state.arrays.values();
             arrays
@@ -29,51 +32,70 @@ impl Host {
                 .collect()
         };
         let mut served = Vec::new();
-        for (index, uuid, name, initializing) in running {
-            let Some(array) = self.engine.array_state(index) else {
-                continue;
-            };
-            served.push(uuid);
-            self.resume_jobs(uuid);
-            self.refresh_scrub(uuid, &name, &array);
-            let Some(pass) = array.pass else {
-                self.finish_jobs(uuid, JobState::Done);
-                continue;
-            };
-            let geometry = &array.map.geometry;
-            let stripe = geometry.stripe_bytes();
-            let kind = match pass.pass {
-                Pass::Resync if initializing => JobKind::Initialize,
-                Pass::Resync => JobKind::Resync,
-                Pass::Rebuild | Pass::Scrub => JobKind::Rebuild,
-            };
-            let mut state = self.state();
-            end_other_kinds(&mut state, uuid, kind);
-            let job = open_job(&mut state, uuid, &name, kind);
-            let now = MonotonicClock.now();
-            let job = state.jobs.get_mut(&job).expect("opened just now");
-            // A rebuild of members that return visits what they have missed only.
-            job.view.total_bytes = pass.to_visit * stripe;
-            let done = (pass.to_visit - pass.left) * stripe;
-            job.measure(now, done);
-            (job.view.state, job.view.cause) = match pass.state {
-                PassState::Running => (JobState::Running, None),
-                PassState::Paused => (JobState::Cancelled, None),
-                PassState::Stopped => {
-                    let cause = "a stripe could not be read or written; see the log";
-                    (JobState::Failed, Some(cause.to_owned()))
-                }
-            };
+        for (index, uuid, name, initializing) in arrays {
+            if let Some(array) = self.engine.array_state(index) {
+                served.push(uuid);
+                self.show_passes(&mut running, (uuid, &name, initializing), &array);
+            }
         }
-        self.pause_jobs_but(&served);
+        self.pause_jobs_but(&running, &served);
     }
 
-    fn finish_jobs(&self, array: Uuid, how: JobState) {
+    /// Jobs that run now. What is seen of arrays from here on ends these and no others: before it
+    /// is shown, a command on another thread may have begun the next pass, and shown that.
+    pub(crate) fn running_jobs(&self) -> BTreeSet<u64> {
+        let state = self.state();
+        let jobs = state.jobs.iter();
+        let running = jobs.filter(|(_, job)| job.view.state == JobState::Running);
+        running.map(|(&id, _)| id).collect()
+    }
+
+    /// Brings the jobs of an array up to date that was seen like this while these were `running`.
+    pub(crate) fn show_passes(
+        &self,
+        running: &mut BTreeSet<u64>,
+        (uuid, name, initializing): (Uuid, &str, bool),
+        array: &ArrayState,
+    ) {
+        running.extend(self.resume_jobs(uuid));
+        self.refresh_scrub(uuid, name, array);
+        let Some(pass) = array.pass else {
+            self.finish_jobs(running, uuid);
+            return;
+        };
+        let stripe = array.map.geometry.stripe_bytes();
+        let kind = match pass.pass {
+            Pass::Resync if initializing => JobKind::Initialize,
+            Pass::Resync => JobKind::Resync,
+            Pass::Rebuild | Pass::Scrub => JobKind::Rebuild,
+        };
         let mut state = self.state();
-        let jobs = state.jobs.values_mut();
-        let running = jobs.filter(|job| job.array == array && is_pass(job.view.kind));
-        for job in running.filter(|job| job.view.state == JobState::Running) {
-            job.view.state = how;
+        end_other_kinds(&mut state, running, (uuid, kind));
+        let job = open_job(&mut state, uuid, name, kind);
+        let now = MonotonicClock.now();
+        let job = state.jobs.get_mut(&job).expect("opened just now");
+        // A rebuild of members that return visits what they have missed only.
+        job.view.total_bytes = pass.to_visit * stripe;
+        let done = (pass.to_visit - pass.left) * stripe;
+        job.measure(now, done);
+        (job.view.state, job.view.cause) = match pass.state {
+            PassState::Running => (JobState::Running, None),
+            PassState::Paused => (JobState::Cancelled, None),
+            PassState::Stopped => {
+                let cause = "a stripe could not be read or written; see the log";
+                (JobState::Failed, Some(cause.to_owned()))
+            }
+        };
+    }
+
+    fn finish_jobs(&self, running: &BTreeSet<u64>, array: Uuid) {
+        let mut state = self.state();
+        let runs = |job: &&mut JobEntry| {
+            let runs = job.view.state == JobState::Running && running.contains(&job.view.id);
+            runs && job.array == array && is_pass(job.view.kind)
+        };
+        for job in state.jobs.values_mut().filter(runs) {
+            job.view.state = JobState::Done;
             job.view.done_bytes = job.view.total_bytes;
             job.view.time_left_s = Some(0);
         }
@@ -96,9 +118,9 @@ impl Host {
     }
 
     /// Nobody works on other arrays than these, and whoever waits for that is told.
-    fn pause_jobs_but(&self, served: &[Uuid]) {
+    pub(crate) fn pause_jobs_but(&self, running: &BTreeSet<u64>, served: &[Uuid]) {
         for job in self.state().jobs.values_mut() {
-            let runs = job.view.state == JobState::Running;
+            let runs = job.view.state == JobState::Running && running.contains(&job.view.id);
             let ends_itself = matches!(job.view.kind, JobKind::Copy | JobKind::Zero);
             if runs && !ends_itself && !served.contains(&job.array) {
                 job.view.state = JobState::Cancelled;
@@ -107,13 +129,17 @@ impl Host {
         }
     }
 
-    /// The array is served again: what was under way goes on, or is through by now.
-    fn resume_jobs(&self, array: Uuid) {
+    /// The array is served again: what was under way goes on, or is through by now. Gives which
+    /// that is.
+    fn resume_jobs(&self, array: Uuid) -> Vec<u64> {
+        let mut resumed = Vec::new();
         for job in self.state().jobs.values_mut() {
             if job.array == array && job.view.cause.as_deref() == Some(STOPPED) {
                 (job.view.state, job.view.cause) = (JobState::Running, None);
+                resumed.push(job.view.id);
             }
         }
+        resumed
     }
 
     pub(crate) fn do_jobs(&self) -> Vec<JobView> {
@@ -366,12 +392,12 @@ fn is_pass(kind: JobKind) -> bool {
 }
 
 /// A pass of another kind has begun: that of this kind is through.
-fn end_other_kinds(state: &mut State, array: Uuid, kind: JobKind) {
+fn end_other_kinds(state: &mut State, running: &BTreeSet<u64>, (array, kind): (Uuid, JobKind)) {
     let others = state
         .jobs
         .values_mut()
         .filter(|job| job.array == array && job.view.kind != kind)
-        .filter(|job| is_pass(job.view.kind));
+        .filter(|job| is_pass(job.view.kind) && running.contains(&job.view.id));
     for job in others.filter(|job| job.view.state == JobState::Running) {
         job.view.state = JobState::Done;
         job.view.done_bytes = job.view.total_bytes;

@@ -25,6 +25,7 @@ mod guests;
 mod hanging;
 mod hedged;
 mod holding;
+mod jobs;
 mod late;
 mod limits;
 mod logs;
