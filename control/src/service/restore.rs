@@ -10,11 +10,10 @@ use units::limits::START_GRACE;
 use uuid::Uuid;
 
 use super::Control;
-use super::volumes::retain_started;
 
 use crate::request::DriveKnown;
 use crate::view::{ArrayState, ArrayView, MemberState, VolumeView};
-use crate::wanted::{WantedExport, WantedState};
+use crate::wanted::{Change, WantedExport, WantedState};
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Which arrays are started without being told to.
@@ -277,15 +276,15 @@ impl Control {
                 // The volume's name may have changed since; its uuid never does.
                 let mut create = wanted.create.clone();
                 create.volume.clone_from(&volume.name);
-                self.engine
-                    .create_export(&create, &volume.key())
-                    .map(|_| ())
+                self.engine.create_export(&create, &volume.key())?;
+                Ok(volume)
             });
             let object = format!("export {name}");
             match made {
-                Ok(()) => {
+                Ok(volume) => {
                     self.causes().exports.remove(name);
                     tracing::info!(event = "export_made", object);
+                    self.note_array_of(wanted, &volume);
                 }
                 Err(error) => {
                     tracing::error!(event = "export_missing", object, %error);
@@ -293,6 +292,21 @@ impl Control {
                 }
             }
         }
+    }
+}
+
+impl Control {
+    /// An engine before this one did not note of which array the volume of an export is.
+    fn note_array_of(&self, wanted: &WantedExport, volume: &VolumeView) {
+        if wanted.array_uuid.is_some() {
+            return;
+        }
+        let array_uuid = self.uuid_of_array(&volume.array);
+        let noted = WantedExport {
+            array_uuid,
+            ..wanted.clone()
+        };
+        say(self.wanted.apply(&[Change::Export(Box::new(noted))]));
     }
 }
 
@@ -311,11 +325,11 @@ pub(super) fn volume_of(
         volume.uuid == wanted.volume_uuid && (known.is_none() || known == uuid)
     };
     let mut own: Vec<VolumeView> = volumes.iter().filter(is_its).cloned().collect();
-    retain_started(&mut own, arrays);
     if let [one, other, ..] = &own[..] {
         let text = format!(
             "arrays {} and {} have volumes of one uuid, and which of them its guest has used is \
-             not known; stop the other one",
+             not known; take the drives of the other one away, or remove the export and make it \
+             anew",
             one.array, other.array
         );
         return Err(refuse(ErrorKind::Exists, text));

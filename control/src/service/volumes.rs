@@ -16,7 +16,7 @@ use crate::wanted::Change;
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Of several volumes, those whose arrays are started, if some are.
-pub(super) fn retain_started(volumes: &mut Vec<VolumeView>, arrays: &[ArrayView]) {
+fn retain_started(volumes: &mut Vec<VolumeView>, arrays: &[ArrayView]) {
     let is_started = |volume: &VolumeView| {
         let array = arrays.iter().find(|array| array.name == volume.array);
         array.is_some_and(|array| array.state != ArrayState::Stopped)

@@ -533,7 +533,21 @@ fn of_two_volumes_of_one_uuid_an_old_record_names_none() {
     assert_eq!(refused.kind, ErrorKind::Exists);
     let other = arrays.iter_mut().find(|array| array.name == "a");
     other.expect("there").state = ArrayState::Stopped;
-    assert_eq!(found(&wanted, &arrays).expect("the only one"), "b");
+    found(&wanted, &arrays).expect_err("it may be that of the one that is stopped");
+}
+
+#[test]
+fn of_an_export_of_an_older_engine_it_is_noted_whose_volume_it_is() {
+    let mut bed = Bed::full();
+    bed.control().create_export(export("v")).expect("exported");
+    let mut wanted = bed.control().wanted.state().exports["v"].clone();
+    let array = wanted.array_uuid.take();
+    assert!(array.is_some());
+    let change = wanted::Change::Export(Box::new(wanted));
+    bed.control().wanted.apply(&[change]).expect("room");
+    bed.kill_and_start();
+    let noted = bed.control().wanted.state().exports["v"].array_uuid;
+    assert_eq!(noted, array);
 }
 
 #[test]

@@ -369,18 +369,16 @@ impl Listening {
                 return;
             }
         };
+        // A front-end that came back has closed its old connection before; whoever is gone makes
+        // room, but what was taken from its rings is finished first. Also of a shared export: who
+        // comes may be the same guest, with the same rings and memory.
+        while let Some(front_end) = self.common.gone() {
+            self.join(front_end);
+        }
         let most = match self.common.sharing {
             Sharing::Exclusive => 1,
             Sharing::Shared => FRONT_ENDS_MAX,
         };
-        // A front-end that came back has closed its old connection before; whoever is gone makes
-        // room, but what was taken from its rings is finished first. Where there is room, nobody
-        // waits for that.
-        while self.threads.len() >= most
-            && let Some(front_end) = self.common.gone()
-        {
-            self.join(front_end);
-        }
         if self.threads.len() >= most {
             let why = "as many front-ends as may be are connected";
             self.common.host.event(&SessionEvent::Refused { why });
