@@ -11,8 +11,6 @@ pub(crate) mod members;
 mod recover;
 mod returns;
 
-pub(crate) use self::recover::NotRedone;
-
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 

@@ -29,7 +29,6 @@ use uuid::Uuid;
 
 pub(crate) use self::lasting::Lasting;
 use crate::Host;
-use crate::arrays::NotRedone;
 use crate::error::of_io;
 use crate::losses::{is_bad, redo_all, with_half_written};
 use crate::state::Notice;
@@ -41,14 +40,6 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub(crate) struct BegunFile {
     file: File,
     writes: BegunWrites,
-}
-
-impl BegunFile {
-    /// Whether some of it was being written from guests' own memory: only the members that are
-    /// here tell what became of that.
-    pub(crate) fn has_borrowed(&self) -> bool {
-        (0..self.writes.len()).any(|position| self.writes.is_borrowed(position))
-    }
 }
 
 fn boot() -> io::Result<Uuid> {
@@ -110,12 +101,12 @@ fn find_begun(
 fn judge(
     object: &str,
     assembly: &Assembly,
-    (member, name, what): (MemberIndex, &str, &str),
+    (name, what): (&str, &str),
     source: &io::Error,
-) -> Result<(), NotRedone> {
+) -> Answer<()> {
     // A member that is being filled may lack a chunk that only the others can tell.
-    let is_here = |(record, drive): (&MemberRecord, &Option<_>)| {
-        drive.is_some() && record.state == MemberState::InSync
+    let is_here = |(member, drive): (&MemberRecord, &Option<_>)| {
+        drive.is_some() && member.state == MemberState::InSync
     };
     let mut members = assembly.config.members.iter().zip(&assembly.members);
     if members.all(is_here) {
@@ -124,8 +115,7 @@ fn judge(
         return Ok(());
     }
     let failed = of_io(format!("{object}, drive {name}"), what, source);
-    let failed = failed.next("bring its missing drives, or take this one out, and start it again");
-    Err(NotRedone::by(member, source, failed))
+    Err(failed.next("bring its missing drives, or take this one out, and start it again"))
 }
 
 /// An array, its drives by member, and which blocks nobody can tell.
@@ -141,14 +131,14 @@ fn redo_parts(
     (object, assembly, drives, lost): Redoing<'_>,
     mut parts: Vec<Redo>,
     doubt: &mut Option<Doubt>,
-) -> Result<Vec<Redo>, NotRedone> {
+) -> Answer<Vec<Redo>> {
     let refused = match redo_all(object, drives, (assembly, lost), &parts) {
         Ok(true) => None,
         Ok(false) => parts.first().map(|part| part.member),
         Err((member, source)) => {
             let what = "writing what the last engine had begun";
             let name = drives[member.at()].as_ref().map_or("", |(name, _)| name);
-            judge(object, assembly, (member, name, what), &source)?;
+            judge(object, assembly, (name, what), &source)?;
             Some(member)
         }
     };
@@ -339,7 +329,7 @@ impl Host {
         assembly: &Assembly,
         begun: &BegunFile,
         doubt: &mut Option<Doubt>,
-    ) -> Result<ToRedo, NotRedone> {
+    ) -> Answer<ToRedo> {
         let BegunFile { file, writes } = begun;
         let drives = self.member_drives(assembly);
         let read = |offset, bytes: &mut [u8]| file.read_exact_at(bytes, offset);
@@ -369,12 +359,12 @@ impl Host {
                     judge(
                         object,
                         assembly,
-                        (member, name, "reading what was half written"),
+                        (name, "reading what was half written"),
                         &source,
                     )?;
                 }
                 (Err(source), None) => {
-                    return Err(of_io(object.to_owned(), "making parity anew", &source).into());
+                    return Err(of_io(object.to_owned(), "making parity anew", &source));
                 }
             }
         }
@@ -407,7 +397,7 @@ impl Host {
         assembly: &Assembly,
         parity: bool,
         doubt: &mut Option<Doubt>,
-    ) -> Result<Vec<MemberIndex>, NotRedone> {
+    ) -> Answer<Vec<MemberIndex>> {
         let mut failed = Vec::new();
         let mut rest = assembly.clone();
         for (position, drive) in self.member_drives(assembly).into_iter().enumerate() {
@@ -428,7 +418,7 @@ impl Host {
         }
         for (member, name, source) in failed {
             *doubt = doubt.or(Doubt::refused(member));
-            judge(object, assembly, (member, &name, "flushing it"), &source)?;
+            judge(object, assembly, (&name, "flushing it"), &source)?;
         }
         Ok(Vec::new())
     }

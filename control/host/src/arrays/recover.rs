@@ -16,7 +16,7 @@ use units::MemberIndex;
 use super::absent::Starting;
 use crate::begun::BegunFile;
 use crate::error::{error, of_io};
-use crate::losses::{is_full, redo_all};
+use crate::losses::redo_all;
 use crate::records::MISSED_MAX;
 use crate::state::Notice;
 use crate::{Host, logs, records};
@@ -36,35 +36,6 @@ pub(crate) struct Redone {
     /// Blocks of the array that nobody can tell any more: guests were writing them from their own
     /// memory, and a member that held some of them is not here, or cannot read them.
     pub(super) lost: Vec<Range<u64>>,
-}
-
-/// Why it was not done again.
-#[derive(Debug)]
-pub(crate) struct NotRedone {
-    refused: EngineError,
-    /// The member that does not do what it is asked, if that is why.
-    failing: Option<MemberIndex>,
-}
-
-impl From<EngineError> for NotRedone {
-    fn from(refused: EngineError) -> NotRedone {
-        NotRedone {
-            refused,
-            failing: None,
-        }
-    }
-}
-
-impl NotRedone {
-    /// `refused` tells that `member` failed with `source`. One that has no room is to get some, and
-    /// one that does not answer is looked for by the next start.
-    pub(crate) fn by(member: MemberIndex, source: &io::Error, refused: EngineError) -> NotRedone {
-        let fails = !Unanswered::is(source) && !is_full(source);
-        NotRedone {
-            refused,
-            failing: fails.then_some(member),
-        }
-    }
 }
 
 /// What drives had been asked when a start began.
@@ -127,26 +98,12 @@ pub(super) fn of_drive(
 const WITHOUT_SILENT: &str = "look what is the matter with the drive, or start the array again: if it does not answer then, \
      either, the array is started without it where the others are enough";
 
-type MemberDrives = [Option<(String, Arc<Drive>)>];
-
-/// A member does not do what is needed to do again what was under way.
-fn of_member(
-    object: &str,
-    (member, drives): (MemberIndex, &MemberDrives),
-    what: &str,
-    source: &io::Error,
-) -> NotRedone {
-    let name = drives[member.at()].as_ref().map_or("-", |(name, _)| name);
-    NotRedone::by(member, source, of_drive((object, name), what, source))
-}
-
-fn flush_all(object: &str, drives: &MemberDrives) -> Result<(), NotRedone> {
-    for (position, drive) in drives.iter().enumerate() {
-        let flushed = drive.as_ref().map_or(Ok(()), |(_, drive)| drive.flush());
-        let member = MemberIndex::from_at(position);
-        flushed.map_err(|source| of_member(object, (member, drives), "flushing it", &source))?;
-    }
-    Ok(())
+fn flush_all(object: &str, drives: &[Option<(String, Arc<Drive>)>]) -> Answer<()> {
+    let flush = |(name, drive): &(String, Arc<Drive>)| {
+        let flushed = drive.flush();
+        flushed.map_err(|source| of_drive((object, name), "flushing it", &source))
+    };
+    drives.iter().flatten().try_for_each(flush)
 }
 
 impl Host {
@@ -210,49 +167,13 @@ impl Host {
         }
     }
 
-    /// Does again what is known of the writes that were under way at an unclean stop. A member that
-    /// fails is left out where the others are enough, as if somebody had taken its drive away.
-    ///
-    /// Not where a guest's own memory was being written: what such a member still holds there, and
-    /// can read, is known to nobody else.
+    /// Does again what is known of the writes that were under way at an unclean stop.
     pub(super) fn redo(
         &self,
         object: &str,
         starting: &mut Starting,
-        known: (&RegionMap, Option<&BegunFile>),
-    ) -> Answer<Redone> {
-        loop {
-            let NotRedone { refused, failing } = match self.redo_by_all(object, starting, known) {
-                Ok(redone) => return Ok(redone),
-                Err(not_redone) => not_redone,
-            };
-            let borrowed = known.1.is_some_and(BegunFile::has_borrowed);
-            let Some(member) = failing.filter(|_| !borrowed) else {
-                return Err(refused);
-            };
-            let mut rest = starting.assembly.clone();
-            let was_here = rest.members[member.at()].take().is_some();
-            if !was_here || !rest.has_enough() {
-                return Err(refused);
-            }
-            tracing::warn!(
-                event = "member_unwritable",
-                object,
-                member = member.0,
-                error = %refused,
-                "it does not do what the start needs, and the others are enough; it is left out"
-            );
-            starting.assembly = rest;
-            starting.unwritable.push(member);
-        }
-    }
-
-    fn redo_by_all(
-        &self,
-        object: &str,
-        starting: &mut Starting,
         (regions, begun): (&RegionMap, Option<&BegunFile>),
-    ) -> Result<Redone, NotRedone> {
+    ) -> Answer<Redone> {
         if let Some(begun) = begun
             && let Some(redone) = self.redo_without_lacking(object, starting, (regions, begun))?
         {
@@ -271,7 +192,7 @@ impl Host {
         object: &str,
         starting: &mut Starting,
         (regions, begun): (&RegionMap, &BegunFile),
-    ) -> Result<Option<Redone>, NotRedone> {
+    ) -> Answer<Option<Redone>> {
         let doubt = self.doubt_of(begun, &starting.assembly);
         if !matches!(doubt, Some(Doubt::Lacks(..))) || planted::is(Fault::AwayBelieved) {
             return Ok(None);
@@ -290,9 +211,7 @@ impl Host {
         let agrees = redone.as_ref().is_ok_and(|redone| redone.agrees);
         if !agrees && !starting.has_written(&whole) {
             // All that are here are needed. Nothing that was written says that these are not.
-            let error = redone
-                .err()
-                .map(|not_redone| not_redone.refused.to_string());
+            let error = redone.err().map(|refused| refused.to_string());
             tracing::warn!(event = "member_believed", object, members = ?members, error,
                 "they may have lost what was written to them; the others do not take what had \
                  begun, so it starts with them, and resyncs");
@@ -323,7 +242,7 @@ impl Host {
         starting: &mut Starting,
         (regions, begun): (&RegionMap, Option<&BegunFile>),
         mut doubt: Option<Doubt>,
-    ) -> Result<Redone, NotRedone> {
+    ) -> Answer<Redone> {
         let known = (regions, begun);
         let (mut redo, ignored) = self.replay_log(object, starting, known, &mut doubt)?;
         let assembly = &starting.assembly;
@@ -364,7 +283,7 @@ impl Host {
         starting: &mut Starting,
         (regions, begun): (&RegionMap, Option<&BegunFile>),
         doubt: &mut Option<Doubt>,
-    ) -> Result<(Vec<Redo>, Option<String>), NotRedone> {
+    ) -> Answer<(Vec<Redo>, Option<String>)> {
         let Some((replay, unread)) = self.read_log(object, &starting.assembly, regions)? else {
             return Ok((Vec::new(), None));
         };
@@ -383,7 +302,7 @@ impl Host {
         object: &str,
         assembly: &Assembly,
         regions: &RegionMap,
-    ) -> Result<Option<(Replay, Option<Doubt>)>, NotRedone> {
+    ) -> Answer<Option<(Replay, Option<Doubt>)>> {
         let (superblock, config) = (&assembly.superblock, &assembly.config);
         let geometry = &superblock.geometry;
         // Copies of one chunk are never logged.
@@ -398,9 +317,9 @@ impl Host {
         for (position, (drive, log)) in drives.iter().zip(logs).enumerate() {
             if let Some((name, _)) = drive {
                 let member = MemberIndex::from_at(position);
-                let slots = log.take(member, &mut replay).map_err(|source| {
-                    of_member(object, (member, &drives), "reading its log", &source)
-                })?;
+                let slots = log
+                    .take(member, &mut replay)
+                    .map_err(|source| of_drive((object, name), "reading its log", &source))?;
                 if slots > 0 {
                     doubt = doubt.or(Some(Doubt::LogUnread(member)));
                     tracing::warn!(
@@ -423,7 +342,7 @@ impl Host {
         starting: &mut Starting,
         (regions, begun, replay): (&RegionMap, Option<&BegunFile>, &Replay),
         doubt: &mut Option<Doubt>,
-    ) -> Result<Vec<Redo>, NotRedone> {
+    ) -> Answer<Vec<Redo>> {
         let redo = replay.redo();
         tracing::info!(
             event = "log_read",
@@ -454,8 +373,8 @@ impl Host {
         let lost = &assembly.config.lost;
         let written = redo_all(object, &drives, (assembly, lost), &redo);
         let written = written.map_err(|(member, source)| {
-            let what = "writing what its log holds";
-            of_member(object, (member, &drives), what, &source)
+            let name = drives[member.at()].as_ref().map_or("-", |(name, _)| name);
+            of_drive((object, name), "writing what its log holds", &source)
         })?;
         if let (false, Some(part)) = (written, redo.first()) {
             *doubt = doubt.or(Doubt::refused(part.member));
@@ -473,7 +392,7 @@ impl Host {
         assembly: &Assembly,
         begun: Option<&BegunFile>,
         doubt: &mut Option<Doubt>,
-    ) -> Result<ToRedo, NotRedone> {
+    ) -> Answer<ToRedo> {
         let Some(begun) = begun.filter(|_| !planted::is(Fault::ExclusionBeforeBegun)) else {
             return Ok(ToRedo::default());
         };

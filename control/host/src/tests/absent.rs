@@ -115,43 +115,6 @@ fn who_is_not_here_is_out_before_the_log_is_done_again() {
     }
 }
 
-#[test]
-fn who_fails_while_the_log_is_done_again_is_left_out_where_the_others_are_enough() {
-    for flushes in [false, true] {
-        let bench = killed(Level::Raid7, 7);
-        if flushes {
-            bench.inject("two", drive::Fault::FlushFails);
-        } else {
-            let _ = take_nothing(&bench, "two");
-        }
-        let started = bench.host.start_array("tank", false);
-        assert_eq!(started.expect("enough").state, ArrayState::Degraded);
-        let out = cause(&record(&bench, "three"), 1);
-        assert_eq!(out, Some(ExclusionCause::WriteError), "{flushes}");
-        let export = export_of(&bench, "e", "v");
-        bench.host.export_named(&export).expect("a socket");
-        let mut guest = Guest::connect(&bench.path("e.sock"));
-        for sector in SECTORS.step_by(64) {
-            assert_eq!(guest.read(sector), [0x11; 4096], "{sector}");
-        }
-    }
-}
-
-#[test]
-fn who_has_no_room_for_what_is_done_again_is_not_left_out() {
-    let bench = killed(Level::Raid7, 7);
-    bench.reopen("one", "").expect("a file");
-    bench.host.assemble();
-    let _ = take_nothing(&bench, "two");
-    let two = Arc::clone(&bench.host.state().drives["two"].drive);
-    two.clear_faults();
-    bench.inject("two", drive::Fault::NoSpace);
-    let refused = bench.host.start_array("tank", false);
-    let refused = refused.expect_err("it has no room");
-    assert_eq!(refused.kind, ErrorKind::Full, "{refused}");
-    assert!(refused.to_string().contains("its log holds"), "{refused}");
-}
-
 /// A drive takes no records.
 fn refuse_records(bench: &Bench, drive: &str) {
     for area in bench.superblock(drive).layout.config {
