@@ -311,14 +311,12 @@ impl Host {
         let Ok(found) = records::read(candidate.index, &candidate.drive) else {
             return false;
         };
-        let own = found.superblock().map(|own| own.member_uuid);
-        let is_known = running
-            .config
-            .members
-            .iter()
-            .any(|one| Some(one.uuid) == own);
+        let Some(own) = found.superblock().map(|own| own.member_uuid) else {
+            return false;
+        };
+        let is_known = running.config.members.iter().any(|one| one.uuid == own);
         let blank = |record: &Result<_, FormatError>| matches!(record, Err(FormatError::Blank));
-        !is_known && found.configs.iter().all(blank)
+        !is_known && !found.configs.is_empty() && found.configs.iter().all(blank)
     }
 
     /// Refuses to fill a free drive of which nobody can tell what it holds, if an array has had it.

@@ -500,6 +500,19 @@ fn what_is_met_on_the_way_stays_as_it_is_where_parity_is_doubted() {
 }
 
 #[test]
+fn a_bad_copy_is_written_again_also_where_copies_are_in_doubt() {
+    let mut bench = Bench::shaped(Shape {
+        level: Level::L1,
+        members: 2,
+        ..Shape::default()
+    });
+    bench.install(doubt);
+    let mut drives = Drives::with_bad(&bench, &[0]);
+    let outcome = drives.outcome(&mut bench, read(STRIPE * CHUNK + LANE));
+    assert_eq!(outcome, (Status::Ok, vec![0]));
+}
+
+#[test]
 fn a_block_is_not_rewritten_when_its_parity_is_doubted_meanwhile() {
     let mut bench = Bench::new();
     let mut drives = Drives::with_bad(&bench, &[0]);

@@ -332,10 +332,12 @@ impl Shard {
     /// Roles that the ticket could not read, asked for or met on the way: what they hold is
     /// computed from what it reads anyway, and written there again. Nobody else may ask for them
     /// for long. Not of long reads: most of their blocks are not bad, and must not become what
-    /// others say.
+    /// others say. Copies are made alike also where they are in doubt: who has read one of them is
+    /// not to read another one later.
     fn met_besides(&self, slot: u32, state: &StripeState) -> RoleSet {
         let ticket = &self.tickets[slot];
-        let stays = !state.parity_trusted || planted::is(Fault::MediaErrorStays);
+        let in_doubt = !state.parity_trusted && self.geometry().data() > 1;
+        let stays = in_doubt || planted::is(Fault::MediaErrorStays);
         if ticket.media.is_empty() || self.is_long(slot) || stays {
             return RoleSet::EMPTY;
         }
