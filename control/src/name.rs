@@ -92,6 +92,7 @@ pub fn find<T: Named>(mut objects: Vec<T>, key: &str) -> Answer<T> {
     if objects.len() > 1 {
         let mut uuids: Vec<String> = objects.iter().map(|one| one.uuid().to_string()).collect();
         let message = format!("{} {kind}s are called this", uuids.len());
+        uuids.sort_unstable();
         uuids.dedup();
         let next = if uuids.len() > 1 {
             format!("name it by its uuid: {}", uuids.join(" or "))

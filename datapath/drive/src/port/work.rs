@@ -497,6 +497,7 @@ mod tests {
             assert_eq!(resume_at(done, moved, align), wanted, "{done}+{moved}");
         }
     }
+
     #[test]
     fn small_writes_go_past_the_caches_where_nothing_was_moved_lately() {
         for (operation, length, is_there, wanted) in [
