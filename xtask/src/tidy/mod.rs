@@ -26,7 +26,9 @@ const UNSAFE_COUNTS: &str = "xtask/unsafe.txt";
 /// All findings, one on a line, or why the workspace could not be read.
 pub fn run(workspace: &Workspace) -> Result<(), String> {
     let files = read_files(workspace.root())?;
-    let metadata = read_metadata(workspace)?;
+    let metadata = read_metadata(workspace, "Cargo.toml")?;
+    // A workspace of its own, with a lock of its own: that it still fits is asked here already.
+    read_metadata(workspace, "fuzz/Cargo.toml")?;
     let mut findings = Vec::new();
     for file in &files {
         findings.extend(mentions::findings(file));
@@ -40,7 +42,9 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     findings.extend(unsafety::growth(&counts, text_of(&files, UNSAFE_COUNTS)?));
     findings.extend(direction::findings(&metadata, workspace.root())?);
     findings.extend(licences::findings(&metadata)?);
-    findings.extend(mentions::foreign_sources(text_of(&files, "Cargo.lock")?));
+    for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
+        findings.extend(mentions::foreign_sources(text_of(&files, lock)?));
+    }
 
     print_counts(&counts);
     if findings.is_empty() {
@@ -78,17 +82,20 @@ fn text_of<'f>(files: &'f [SourceFile], path: &str) -> Result<&'f str, String> {
         .ok_or_else(|| format!("{path}: missing"))
 }
 
-/// What cargo knows about the packages of the machine this runs on.
-fn read_metadata(workspace: &Workspace) -> Result<serde_json::Value, String> {
+/// What cargo knows about the packages of `manifest` on the machine this runs on.
+///
+/// # Errors
+/// Also when its lock does not fit what it needs now.
+fn read_metadata(workspace: &Workspace, manifest: &str) -> Result<serde_json::Value, String> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output = workspace
         .cargo("metadata --format-version 1 --locked --filter-platform")
-        .arg(platform)
+        .args([&platform, "--manifest-path", manifest])
         .stderr(std::process::Stdio::inherit())
         .output()
         .map_err(|error| format!("cargo metadata: {error}"))?;
     if !output.status.success() {
-        return Err("cargo metadata: failed".to_owned());
+        return Err(format!("cargo metadata of {manifest}: failed"));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))
 }
