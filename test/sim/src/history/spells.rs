@@ -243,13 +243,10 @@ impl History {
         self.follow_loss(world);
         self.note_slow_mail(world);
         self.note_refusals(world);
+        self.note_given_up(world);
         for event in &world.outside.events {
             self.outcome.records_moved += u64::from(matches!(event, Event::RecordMoved { .. }));
             self.outcome.slots_refused += u64::from(matches!(event, Event::LogSlotRefused { .. }));
-            if let Event::HoldTimedOut { .. } = event {
-                self.client.lenient = u64::MAX;
-                self.outcome.given_up += 1;
-            }
         }
         self.is_spelled &= self.spell.is_some() || world.is_in_trouble();
         let given_up = |shard: &Shard| shard.map().given_up;
@@ -258,9 +255,19 @@ impl History {
         }
     }
 
+    /// What was waited for in vain may end with an error.
+    pub(super) fn note_given_up(&mut self, world: &World) {
+        for event in &world.outside.events {
+            if let Event::HoldTimedOut { .. } = event {
+                self.client.lenient = u64::MAX;
+                self.outcome.given_up += 1;
+            }
+        }
+    }
+
     /// A drive that refuses some writes and takes others costs just these, where the array cannot
     /// do without it.
-    fn note_refusals(&mut self, world: &World) {
+    pub(super) fn note_refusals(&mut self, world: &World) {
         let blocks = u64::from(self.geometry.stripe_blocks());
         for event in &world.outside.events {
             let Event::WriteRefused {

@@ -250,7 +250,16 @@ impl History {
         self.end_by(world, End::Killed(None))
     }
 
-    pub(super) fn end_by(&mut self, world: World, end: End) -> Vec<SimDrive> {
+    /// Guests have what was answered since the last turn, although its engine is about to end.
+    pub(super) fn judge_last_answers(&mut self, world: &mut World) {
+        self.note_refusals(world);
+        self.note_given_up(world);
+        self.client.judge_rings();
+        self.client.collect(world);
+    }
+
+    pub(super) fn end_by(&mut self, mut world: World, end: End) -> Vec<SimDrive> {
+        self.judge_last_answers(&mut world);
         self.leave_open(&world, end != End::Killed(None));
         let is_ordinary = std::mem::take(&mut self.next_start.is_ordinary);
         let is_reset = end == End::Killed(Some(Outage::Reboot));
