@@ -104,7 +104,7 @@ impl History {
         self.leave_aside(drives, &found.members, &aside);
         if agrees {
             self.outcome.trusted += 1;
-            self.judge_trust(drives, assembly);
+            self.judge_trust(drives, (assembly, &assembly.config), |_| false);
         }
         let well = |drive: &SimDrive| drive.is_well() && drive.forgets.is_empty();
         let may_fail = agrees && attempt.begun && may_lack && aside.is_empty();
@@ -192,12 +192,17 @@ impl History {
         (found, attempt)
     }
 
-    /// What is not resynced must agree as it is.
-    fn judge_trust(&self, drives: &[SimDrive], assembly: &Assembly) {
+    /// What is not resynced must agree as it is, on the members of `assembly` that this record
+    /// calls in sync.
+    pub(super) fn judge_trust(
+        &self,
+        drives: &[SimDrive],
+        (assembly, config): (&Assembly, &ArrayConfig),
+        is_resynced: impl Fn(StripeIndex) -> bool,
+    ) {
         if !self.rot.is_empty() || drives.iter().any(|drive| !drive.forgets.is_empty()) {
             return;
         }
-        let config = &assembly.config;
         let members = config.members.iter().zip(&assembly.members);
         let members = members.map(|(record, drive)| {
             let drive = drive.filter(|_| record.state == MemberState::InSync);
@@ -206,7 +211,10 @@ impl History {
         let members: Vec<Option<&SimDrive>> = members.collect();
         let written = disks::regions(drives, assembly).written_regions();
         let mut torn = disks::torn_stripes(&self.oracle(), &self.layout, &written, &members);
-        torn.retain(|stripe| bytes_u64(*stripe) < config.resynced_until.0);
+        torn.retain(|stripe| {
+            let stripe = StripeIndex(bytes_u64(*stripe));
+            stripe < config.resynced_until && !is_resynced(stripe)
+        });
         assert!(torn.is_empty(), "stripes {torn:?} are trusted and torn");
     }
 

@@ -355,6 +355,10 @@ impl History {
             regions.suspects(assembly.config.clean, config.resynced_until)
         };
         self.give_up_half_written(&mut config, lost);
+        // All drives are read for it, so not at each start.
+        if !self.forced && self.outcome.trace.is_multiple_of(2) {
+            self.judge_trust(&drives, (&assembly, &config), |stripe| suspects.has(stripe));
+        }
         let mut world = self.world(config, places, (regions, suspects), drives);
         self.note_doubted(&world);
         self.write_half_written(&mut world);
