@@ -274,10 +274,29 @@ impl Lister<'_> {
     }
 }
 
-/// The array as it is found: it may start, be it by force.
+/// The array as it is found: it may start, be it by force. No drive is left out that is there and
+/// of a member in sync, and nothing is forced when all of these are.
 fn find(disks: &mut [Disk]) -> Assembly {
     let assembly = disks::find(disks);
+    let first = assembly.superblock.layout.data.offset / 512;
+    let here = |drive: usize| {
+        let tells = disks[drive].bad().iter().all(|block| *block >= first);
+        tells && !Medium::is_gone(&disks[drive])
+    };
+    for (drive, reason) in &assembly.left_out {
+        let owner = disks::owner(&disks[drive.at()]).filter(|_| here(drive.at()));
+        let counts = owner.is_some_and(|own| {
+            let record = &assembly.config.members[own.member.at()];
+            record.uuid == own.member_uuid && record.state == MemberState::InSync
+        });
+        assert!(!counts, "{drive} is well: {reason:?}");
+    }
+    let all = assembly.config.in_sync().all(|member| {
+        let drive = assembly.members[member.at()];
+        drive.is_some_and(|drive| here(drive.at()))
+    });
     match &assembly.verdict {
+        Verdict::NeedsForce { explanation } if all => panic!("all are here: {explanation}"),
         Verdict::Startable { .. } | Verdict::NeedsForce { .. } => assembly,
         Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
             panic!("{explanation}; {:?}", assembly.config)

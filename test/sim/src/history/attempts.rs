@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 
-use array::assembly::{Assembly, Found};
+use array::assembly::{Assembly, Found, LeftOut};
 use array::planted::{self, Fault};
 use array::{BegunWrites, Doubt, Redo, ToRedo};
 
@@ -41,7 +41,18 @@ impl History {
     pub(super) fn judge_verdict(&mut self, drives: &[SimDrive], assembly: &Assembly) {
         match &assembly.verdict {
             Verdict::Startable { .. } => {}
-            Verdict::NeedsForce { .. } => self.forced = true,
+            Verdict::NeedsForce { explanation } => {
+                // A start that has not come to its second record may have left out who went on.
+                let is_whole = assembly.config.unfinished_since == Update(0);
+                let all = is_whole
+                    && assembly.config.in_sync().all(|member| {
+                        let drive = drive_of(drives, &assembly.config, member);
+                        drive.is_some_and(|drive| self.tells_its_records(&drives[drive]))
+                    });
+                assert!(!all, "all members in sync are here: {explanation}");
+                self.forced = true;
+                self.outcome.forced += 1;
+            }
             Verdict::Failed { explanation } | Verdict::Refused { explanation } => {
                 let drives: Vec<String> = drives
                     .iter()
@@ -49,6 +60,42 @@ impl History {
                     .collect();
                 panic!("{explanation}; {:?}; {drives:#?}", assembly.config)
             }
+        }
+    }
+
+    /// Whether a drive answers, can read all of the array's own records, and has had no reason to
+    /// miss one.
+    fn tells_its_records(&self, drive: &SimDrive) -> bool {
+        let is_here = !drive.hurt && !drive.gone && !drive.is_locked() && drive.away.is_none();
+        let first = self.first_block();
+        is_here && drive.bad.range(..first).next().is_none()
+    }
+
+    /// Who is in sync and well is used, unless another drive is taken for the same member.
+    pub(super) fn judge_left_out(&self, drives: &[SimDrive], assembly: &Assembly) {
+        for (drive, reason) in &assembly.left_out {
+            let well = &drives[drive.at()];
+            let is_of_use = match reason {
+                LeftOut::Damaged(_)
+                | LeftOut::NoConfig { .. }
+                | LeftOut::Hidden { .. }
+                | LeftOut::OtherLayout { .. }
+                | LeftOut::Replaced { .. }
+                | LeftOut::Excluded { .. }
+                | LeftOut::Stale { .. } => true,
+                LeftOut::Future(_)
+                | LeftOut::Shrunk { .. }
+                | LeftOut::OlderClone { .. }
+                | LeftOut::Clone { .. }
+                | LeftOut::Abandoned { .. }
+                | LeftOut::SplitBrain { .. } => false,
+            };
+            if !is_of_use || !self.tells_its_records(well) {
+                continue;
+            }
+            let mut in_sync = assembly.config.in_sync();
+            let is_its = |member| drive_of(drives, &assembly.config, member) == Some(drive.at());
+            assert!(!in_sync.any(is_its), "{drive} is well: {reason:?}");
         }
     }
 
@@ -99,6 +146,7 @@ impl History {
         *assembly = disks::find(drives);
         disks::catch_up(drives, assembly);
         self.judge_verdict(drives, assembly);
+        self.judge_left_out(drives, assembly);
         self.find_half_written(assembly);
         *regions = disks::regions(drives, assembly);
     }
@@ -496,6 +544,16 @@ impl Attempt {
             is_killed: true,
         }
     }
+}
+
+/// The drive that was made this member.
+fn drive_of(drives: &[SimDrive], config: &ArrayConfig, member: MemberIndex) -> Option<usize> {
+    let uuid = config.members[member.at()].uuid;
+    let is_its = |drive: &SimDrive| {
+        let owner = disks::owner(drive);
+        owner.is_some_and(|own| (own.member, own.member_uuid) == (member, uuid))
+    };
+    drives.iter().position(is_its)
 }
 
 /// Members that are not here may be out by now.

@@ -62,6 +62,8 @@ impl History {
         }
         if let (Some(place), Some(copy)) = (place, copy) {
             drives[place.drive] = copy;
+            // It is to be left out.
+            drives[place.drive].hurt = true;
             self.tell_apart(drives, place);
         }
     }

@@ -27,6 +27,8 @@ pub struct Outcome {
     pub unflushed: u64,
     /// Members that a start has left out because their drives were away.
     pub set_aside: u64,
+    /// Starts that somebody had to force.
+    pub forced: u64,
     /// Holds in the middle of which an array was stopped.
     pub abandoned: u64,
     /// Blocks that were wrong, and that a scrub found.
@@ -168,6 +170,7 @@ impl Outcome {
         self.trusted += outcome.trusted;
         self.unflushed += outcome.unflushed;
         self.set_aside += outcome.set_aside;
+        self.forced += outcome.forced;
         self.abandoned += outcome.abandoned;
         self.rotten += outcome.rotten;
         self.stale += outcome.stale;
@@ -252,6 +255,7 @@ impl fmt::Display for Outcome {
             trusted,
             unflushed,
             set_aside,
+            forced,
             abandoned,
             rotten,
             stale,
@@ -321,7 +325,7 @@ impl fmt::Display for Outcome {
          {caches_lost} kills after a drive had lost its cache, {torn_records} in a record), \
          {trusted} starts that trusted parity after a kill \
          ({unflushed} without a member whose flush failed, {set_aside} members left out that \
-         may have lost something), {abandoned} holds abandoned, \
+         may have lost something, {forced} forced), {abandoned} holds abandoned, \
          {probed} torn blocks written ({read_torn} times read from a slow member), \
          {rotten} rotten blocks scrubbed ({stale} of writes that were lost), \
          {astray} read where they are not, \

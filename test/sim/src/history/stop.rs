@@ -319,6 +319,7 @@ impl History {
         }
         disks::catch_up(&mut drives, &assembly);
         self.judge_verdict(&drives, &assembly);
+        self.judge_left_out(&drives, &assembly);
         self.modes.found(assembly.config.options);
         let mut regions = disks::regions(&drives, &assembly);
         let Recovered {
