@@ -173,6 +173,7 @@ struct History {
     is_spelled: bool,
     /// The array is stopped in the middle of one.
     abandons: bool,
+    holds: spells::Holds,
     next_start: begun::NextStart,
     again: Vec<Asked>,
     /// What a scrub is still to find.
@@ -206,8 +207,7 @@ pub fn run(seed: u64) -> Outcome {
 #[must_use]
 pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
     let mut random = Random::new(seed ^ 0x5EED);
-    let shape = SHAPES[random.position(SHAPES.len())];
-    let (level, members, parity, group_size, chunk_bytes) = shape;
+    let (level, members, parity, group_size, chunk_bytes) = SHAPES[random.position(SHAPES.len())];
     let rows = if chunk_bytes > 64 << 10 {
         24
     } else {
@@ -262,6 +262,7 @@ pub fn run_part(seed: u64, rounds_max: u64) -> Outcome {
         spell: None,
         is_spelled: false,
         abandons: false,
+        holds: spells::Holds::default(),
         next_start: begun::NextStart::default(),
         again: Vec::new(),
         rot: Vec::new(),
@@ -372,6 +373,7 @@ impl History {
         }
         self.started = false;
         self.swapped = None;
+        self.holds.begin();
         self.given = None;
         self.change = None;
         self.give(&mut world, Given::Start, Command::Start);

@@ -163,6 +163,7 @@ impl History {
         self.write_doubted(world);
         let map = world.shards[world.home].map();
         assert!(map.is_optimal(), "{:?}", map.members);
+        self.holds.gave_up = false;
     }
 
     /// Reads everything twice and checks all parity.

@@ -8,6 +8,22 @@ use super::*;
 /// When some members work again, so long is waited for the others before they are left out.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 
+/// A hold was seen up to so long after it had begun.
+const SOONER: Duration = Duration::from_secs(2);
+
+/// One that begins so soon after another may be the same (`coordinate/hold/last.rs`).
+const RELAPSE: Duration = Duration::from_secs(10);
+
+/// What is known of members that are waited for.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    /// When they were first seen to be, and when last.
+    since: Option<Instant>,
+    seen: Instant,
+    /// Since all was well, some were in vain.
+    pub(super) gave_up: bool,
+}
+
 /// What passes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spell {
@@ -30,6 +46,13 @@ enum Kind {
     Refusing,
     /// Another host has reserved drives: it alone may write, and all may read.
     Reserved,
+}
+
+impl Holds {
+    /// Another engine begins, and time with it.
+    pub(super) fn begin(&mut self) {
+        (self.since, self.seen) = (None, Instant(0));
+    }
 }
 
 impl Spell {
@@ -236,6 +259,7 @@ impl History {
 
     /// Ends a spell that is over, and notes whether errors are to be expected.
     pub(super) fn follow_spell(&mut self, world: &mut World) {
+        self.note_given_up(world);
         let now = world.outside.now;
         if self.spell.is_some_and(|spell| now >= spell.ends) && !is_unexplained(world) {
             self.end_spell(world);
@@ -243,7 +267,6 @@ impl History {
         self.follow_loss(world);
         self.note_slow_mail(world);
         self.note_refusals(world);
-        self.note_given_up(world);
         for event in &world.outside.events {
             self.outcome.records_moved += u64::from(matches!(event, Event::RecordMoved { .. }));
             self.outcome.slots_refused += u64::from(matches!(event, Event::LogSlotRefused { .. }));
@@ -255,14 +278,66 @@ impl History {
         }
     }
 
-    /// What was waited for in vain may end with an error.
+    /// Members are waited for where too few are well without them, or because they are full; and
+    /// others that failed at the same time, of other groups, too. What was waited for in vain, for
+    /// as long as was said, may end with an error.
     pub(super) fn note_given_up(&mut self, world: &World) {
+        let now = world.outside.now;
+        // Who is full is waited for, and with it whoever failed at the same time.
+        let mut events = world.outside.events.iter();
+        let is_full = |event: &Event| {
+            let full = Status::NoSpace;
+            matches!(event, Event::Holds { status, .. } if *status == full)
+        };
+        let may_be = self.client.doomed || events.any(is_full);
         for event in &world.outside.events {
-            if let Event::HoldTimedOut { .. } = event {
+            if let Event::Holds { member, .. } = *event {
+                let is_needed = may_be || !self.all_can_do_without(world, Some(member));
+                assert!(is_needed, "others are well: {event:?}");
+                let is_new = now.since(self.holds.seen) >= RELAPSE;
+                let begun = self.holds.since.filter(|_| !is_new).unwrap_or(now);
+                (self.holds.since, self.holds.seen) = (Some(begun), now);
+            }
+            if let Event::HoldTimedOut { .. } = *event {
+                let since = self.holds.since.map_or(Duration::ZERO, |at| now.since(at));
+                let is_long = since + SOONER >= Duration::from_secs(self.hold_seconds(world));
+                let may_be = is_long && !self.all_can_do_without(world, None);
+                let may_be = may_be || self.client.doomed;
+                assert!(may_be, "others are well, or it was not long: {since:?}");
                 self.client.lenient = u64::MAX;
+                self.holds.gave_up = true;
                 self.outcome.given_up += 1;
             }
         }
+        if world.shards[world.home].map().is_holding() {
+            self.holds.seen = now;
+        }
+    }
+
+    /// Of the group that this member is in, those in sync with whose drives nothing was ever wrong
+    /// since all was well.
+    fn well_of_group(&self, world: &World, member: usize) -> impl Iterator<Item = usize> {
+        let group = self.geometry.group_members();
+        let map = world.shards[world.home].map().clone();
+        let drives = &world.outside.drives;
+        let well = move |at: &usize| {
+            let member = &map.members[*at];
+            let is_well = |drive: DriveIndex| !drives[drive.at()].hurt;
+            member.state == MapState::InSync && member.drive.is_some_and(is_well)
+        };
+        let first = member / group * group;
+        (first..first + group).filter(well)
+    }
+
+    /// Whether enough are well in each group, without a member.
+    fn all_can_do_without(&self, world: &World, member: Option<MemberIndex>) -> bool {
+        let mut firsts = (0..self.geometry.members()).step_by(self.geometry.group_members());
+        let enough = |first: usize| {
+            let well = self.well_of_group(world, first);
+            let others = well.filter(|&other| member.is_none_or(|member| other != member.at()));
+            others.count() >= self.geometry.data()
+        };
+        firsts.all(enough)
     }
 
     /// A drive that refuses some writes and takes others costs just these, where the array cannot

@@ -120,7 +120,7 @@ impl History {
     }
 
     pub(super) fn collect_zeroing(&mut self, world: &mut World) {
-        let may_fail = self.client.doomed || self.outcome.given_up > 0 || self.client.is_refused;
+        let may_fail = self.client.doomed || self.holds.gave_up || self.client.is_refused;
         let Some(change) = &mut self.change else {
             return;
         };
