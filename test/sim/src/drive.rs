@@ -422,6 +422,7 @@ impl SimDrive {
         } = self.taken.remove(position);
         let bytes = bytes.unwrap_or_else(|| copy_of(&request, &mut self.rooms));
         let status = self.carry_out(&request, &bytes, began);
+        self.note_flush_end(request.operation);
         if request.operation == Operation::Write {
             self.rooms.push(bytes);
         }

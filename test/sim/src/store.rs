@@ -253,6 +253,12 @@ impl Store {
         self.writes
     }
 
+    /// Of the flushes that are still under way, the last to begin has this number, or there is
+    /// none: what has begun and was not carried out keeps nothing.
+    pub(crate) fn flush_ends(&mut self, under_way: Option<u64>) {
+        self.flush_began = under_way.unwrap_or(0);
+    }
+
     /// What was written before the flush `began` is durable, and no more than that.
     pub(crate) fn flush(&mut self, began: u64) {
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -429,6 +435,19 @@ mod tests {
         store.flush(began);
         store.power_fails(|| false);
         assert_eq!([0, 1, 8].map(|block| store.read(block)[0]), [1, 1, 0]);
+    }
+
+    #[test]
+    fn a_flush_that_began_and_was_not_carried_out_keeps_nothing() {
+        for is_under_way in [true, false] {
+            let mut store = Store::new(BLOCK);
+            store.write(0, &[1; BLOCK]);
+            let began = store.begin_flush();
+            store.flush_ends(Some(began).filter(|_| is_under_way));
+            store.write(0, &[2; BLOCK]);
+            store.power_fails(|| false);
+            assert_eq!(store.read(0)[0], u8::from(is_under_way));
+        }
     }
 
     #[test]

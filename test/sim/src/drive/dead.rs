@@ -12,6 +12,7 @@ impl SimDrive {
     pub fn process_dies(&mut self, keeps: bool, random: &mut Random) {
         self.store.process_dies();
         self.times.clear();
+        self.store.flush_ends(None);
         let mut taken = std::mem::take(&mut self.taken);
         while !taken.is_empty() {
             let one = taken.swap_remove(random.position(taken.len()));

@@ -4,6 +4,8 @@ use array::MemberRequest;
 use block::Operation;
 use units::{Instant, ReactorIndex, bytes_usize};
 
+use super::SimDrive;
+
 /// A request that the drive has taken.
 #[derive(Debug)]
 pub(super) struct Taken {
@@ -35,4 +37,16 @@ pub(super) fn copy_of(request: &MemberRequest, rooms: &mut Vec<Vec<u8>>) -> Vec<
     }
     assert_eq!(done, bytes.len(), "a write carries what it names");
     bytes
+}
+
+impl SimDrive {
+    /// A request has ended: if it was a flush, others may be under way that began before it.
+    pub(super) fn note_flush_end(&mut self, ended: Operation) {
+        if ended == Operation::Flush {
+            let flushes = |taken: &&Taken| taken.request.operation == Operation::Flush;
+            let flushes = self.taken.iter().filter(flushes);
+            let latest = flushes.map(|taken| taken.began).max();
+            self.store.flush_ends(latest);
+        }
+    }
 }
