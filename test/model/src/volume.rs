@@ -317,9 +317,16 @@ impl Volume {
                     found: found.to_vec(),
                 });
             }
+            // What has failed and is shown was carried out after all: what its place held before
+            // is gone, although it may come itself once more.
+            let late = |version: &Version| version.settled.is_none() && version.failed.is_some();
+            let mut shown = versions.iter().filter(|&it| visible(it) && seen(it));
+            let is_late = shown.all(late);
             let quiet = |version: &Version| version.settled.is_some_and(|when| when < read.begun);
-            if versions.iter().all(quiet) {
-                for version in versions.iter_mut().filter(|version| !seen(version)) {
+            let is_over = |it: &Version| quiet(it) || (is_late && it.is_over(read.begun));
+            if versions.iter().all(is_over) {
+                let is_gone = |it: &&mut Version| !seen(it) && quiet(it);
+                for version in versions.iter_mut().filter(is_gone) {
                     version.superseded.get_or_insert(now);
                 }
             }

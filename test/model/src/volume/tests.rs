@@ -54,6 +54,26 @@ fn a_write_in_flight_is_old_or_new_and_so_is_one_that_failed() {
 }
 
 #[test]
+fn what_a_failed_write_has_shown_stays_and_until_then_it_may_come_at_any_time() {
+    let mut volume = volume();
+    write(&mut volume, 0, &[5]);
+    let pending = volume.begin_write(0, &[7]);
+    volume.fail_write(pending);
+    for content in [5, 5, 7, 7] {
+        let read = volume.begin_read(0);
+        volume.finish_read(read, &[content]).expect("either");
+        let expected = if content == 5 { vec![5, 7] } else { vec![7] };
+        assert_eq!(allowed(&volume), expected);
+    }
+    // A write that is under way may bring anything that it meets.
+    let other = volume.begin_write(0, &[8]);
+    volume.fail_write(other);
+    assert_eq!(allowed(&volume), [7, 8]);
+    write(&mut volume, 0, &[9]);
+    assert_eq!(allowed(&volume), [9]);
+}
+
+#[test]
 fn a_write_that_its_guest_changes_is_read_as_it_was_or_as_it_is_until_a_read_settles_it() {
     let mut volume = volume();
     let pending = volume.begin_write(0, &[7, 8]);
