@@ -164,6 +164,19 @@ impl History {
         let map = world.shards[world.home].map();
         assert!(map.is_optimal(), "{:?}", map.members);
         self.holds.gave_up = false;
+        // Whatever was wrong is over: who is left out from here on has a reason from here on. Only
+        // who was slow, or could not read, is remembered for that.
+        let paces = world.shards[world.home].paces();
+        let is_well = |pace: &array::MemberPace| {
+            !pace.lags && pace.slow_windows == 0 && pace.read_errors == 0
+        };
+        let remembered = |position: usize| paces.get(position).is_some_and(|pace| !is_well(pace));
+        let members = world.shards[world.home].map().members.iter().enumerate();
+        let kept = members.filter(|(position, _)| remembered(*position));
+        let kept: Vec<Option<DriveIndex>> = kept.map(|(_, member)| member.drive).collect();
+        for (index, drive) in world.outside.drives.iter_mut().enumerate() {
+            drive.hurt &= kept.contains(&Some(DriveIndex::from_at(index)));
+        }
     }
 
     /// Reads everything twice and checks all parity.
