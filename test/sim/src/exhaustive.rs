@@ -418,7 +418,9 @@ impl Lister<'_> {
         let is_locked: Vec<bool> = left.disks.iter().map(Disk::is_locked).collect();
         let known: Vec<u64> = left.disks.iter().map(Disk::content).collect();
         let memory = left.memory.as_ref().map_or(0, |memory| memory.said);
-        let knowledge = mix(left.model.fingerprint(mix), memory);
+        // Where more may fail, less is asked of the recovery.
+        let doubtful = left.doubtful.iter().fold(memory, |sum, at| mix(sum, *at));
+        let knowledge = mix(left.model.fingerprint(mix), doubtful);
         let geometry = self.scenario.geometry();
         let owners = self.scenario.drives();
         for lost in losses(&geometry, &vec![lost_max; geometry.groups()]) {
