@@ -43,6 +43,7 @@ mod starting;
 mod stop;
 mod successors;
 mod vain;
+mod victims;
 mod volumes;
 
 use std::fs::File;

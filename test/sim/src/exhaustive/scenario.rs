@@ -242,6 +242,34 @@ const SCENARIOS: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "strict-without-one-of-level-6",
+        level: Level::L6,
+        members: 4,
+        strict: true,
+        lost: 1,
+        steps: &[
+            Vanish(3),
+            Write(0, 48),
+            Wait,
+            // The log has nothing of the first stripe any more, which lacks parity.
+            Write(33, 1),
+            Wait,
+            Write(33, 1),
+            Wait,
+            Write(33, 1),
+            Wait,
+            Write(33, 1),
+            Wait,
+            Idle,
+            Watch,
+            Write(1, 1),
+            Wait,
+            Write(9, 1),
+            Wait,
+        ],
+        ..PLAIN
+    },
+    Scenario {
         name: "degraded-write",
         steps: &[
             Vanish(0),

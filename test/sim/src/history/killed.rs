@@ -40,7 +40,7 @@ impl History {
         } else {
             self.write_at_once(&mut world);
         }
-        let mut victim = self.victim(&world, false);
+        let mut victim = self.victims(&world, false).first().copied();
         if victim.is_some() && !lent.is_empty() && self.random.happens(700) {
             let asked = &lent[self.random.position(lent.len())];
             let position = self.holder(&world, self.client.first_block(asked));

@@ -27,6 +27,8 @@ pub struct Outcome {
     pub unflushed: u64,
     /// Members that a start has left out because their drives were away.
     pub set_aside: u64,
+    /// Stops with which more than one member was lost.
+    pub lost_together: u64,
     /// Starts that somebody had to force.
     pub forced: u64,
     /// Holds in the middle of which an array was stopped.
@@ -170,6 +172,7 @@ impl Outcome {
         self.trusted += outcome.trusted;
         self.unflushed += outcome.unflushed;
         self.set_aside += outcome.set_aside;
+        self.lost_together += outcome.lost_together;
         self.forced += outcome.forced;
         self.abandoned += outcome.abandoned;
         self.rotten += outcome.rotten;
@@ -255,6 +258,7 @@ impl fmt::Display for Outcome {
             trusted,
             unflushed,
             set_aside,
+            lost_together,
             forced,
             abandoned,
             rotten,
@@ -322,6 +326,7 @@ impl fmt::Display for Outcome {
             f,
             "{answered} requests, \
          {crashes} stops ({logged} on the log, {begun} kills with the loss of a member, \
+            {lost_together} with that of several, \
          {caches_lost} kills after a drive had lost its cache, {torn_records} in a record), \
          {trusted} starts that trusted parity after a kill \
          ({unflushed} without a member whose flush failed, {set_aside} members left out that \

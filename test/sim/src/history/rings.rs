@@ -29,14 +29,10 @@ impl History {
             }
             self.outcome.crashes += 1;
             let power = self.random.happens(300);
-            let victim = self.victim(&world, power);
+            let victims = self.victims(&world, power);
             self.torn |= self.geometry.parity() > 0;
             let mut drives = self.end_all(world, power);
-            if let Some(victim) = victim {
-                (drives[victim.at()].gone, drives[victim.at()].hurt) = (true, true);
-                self.outcome.logged += u64::from(power);
-                self.outcome.begun += u64::from(!power);
-            }
+            self.lose_victims(&mut drives, (&victims, power));
             self.again = if power || !self.client.has_rings_in_use() {
                 self.client.stop(power)
             } else {

@@ -124,23 +124,38 @@ impl History {
             _ => {}
         }
         let may_lose = may_tear && !in_a_spell && !self.record_in_doubt;
-        let victim = self.victim(&world, power).filter(|_| may_lose);
-        self.may_stay_busy(victim, power);
+        let victims = if may_lose {
+            self.victims(&world, power)
+        } else {
+            Vec::new()
+        };
+        self.may_stay_busy(victims.first().copied(), power);
         self.torn |= is_protected && may_tear;
-        let mut drives = if logs && power && self.random.happens(300) {
+        let mut drives = self.end_beside(&victims, world, (logs, power));
+        self.lose_victims(&mut drives, (&victims, power));
+        self.leave_guests((power, at_once));
+        drives
+    }
+
+    /// Ends with these about to be lost; `logs`: others are out already, and the log protects what
+    /// is under way.
+    fn end_beside(
+        &mut self,
+        victims: &[DriveIndex],
+        world: World,
+        (logs, power): (bool, bool),
+    ) -> Vec<SimDrive> {
+        if logs && !victims.is_empty() {
+            // Nobody else may be missing as well.
+            let end = [End::Killed(None), End::Power][usize::from(power)];
+            self.end_by(world, end)
+        } else if logs && power && self.random.happens(300) {
             self.forget_logged(world)
         } else if logs && power && self.random.happens(400) {
             self.end_before_reset(world)
         } else {
             self.end_all(world, power)
-        };
-        if let Some(drive) = victim.map(|victim| &mut drives[victim.at()]) {
-            (drive.gone, drive.hurt) = (true, true);
-            self.outcome.logged += u64::from(power);
-            self.outcome.begun += u64::from(!power);
         }
-        self.leave_guests((power, at_once));
-        drives
     }
 
     /// The process is killed, and the power fails when others have been killed as well that began
@@ -401,29 +416,6 @@ impl History {
             }
         }
         self.run_until(world, |history, _| history.client.pending() == 0);
-    }
-
-    /// The drive of a member that the array may lose at the same moment: a strict array together
-    /// with the power, and any array when the process is killed, if the next one can know what it
-    /// had begun.
-    pub(super) fn victim(&mut self, world: &World, power: bool) -> Option<DriveIndex> {
-        let map = world.shards[world.home].map();
-        let resynced = map.trusted_until.0 >= self.geometry.stripes();
-        let logged = self.modes.is_strict() && self.geometry.data() > 1;
-        let told = !power && self.is_told && self.started && self.random.happens(800);
-        let may = (logged || told) && resynced && self.geometry.parity() > 0;
-        if !self.rot.is_empty() || !may || !self.is_sound(world) {
-            return None;
-        }
-        let members = self.geometry.members();
-        let first = self.random.position(members);
-        let writes = |member: &usize| {
-            let drive = map.members[*member].drive.expect("it is sound");
-            world.outside.drives[drive.at()].is_writing_from(self.layout.data.offset)
-        };
-        let writing = (first..members).chain(0..first).find(writes);
-        let member = writing.filter(|_| self.random.happens(500));
-        map.members[member.unwrap_or(first)].drive
     }
 
     /// Goes on until metadata is being written, and some steps more.
