@@ -22,6 +22,28 @@ impl Client {
         operation != Operation::Flush && pieces.iter().any(meets)
     }
 
+    /// Drives take all writes again, and none waits that they refused: later ones do not fail.
+    pub fn forget_refused_stripes(&mut self) {
+        if self.refused.is_empty() {
+            return;
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        for pending in pending.values_mut() {
+            pending.may_fail |= self.may_meet_lost(pending.asked.operation, &pending.pieces);
+        }
+        self.pending = pending;
+        self.refused.clear();
+    }
+
+    /// What is under way and meets this block may fail: the engine that goes on with it has given
+    /// the block up.
+    pub fn may_fail_at(&mut self, block: u64) {
+        for pending in self.pending.values_mut() {
+            let holds = |piece: &Piece| blocks_of(piece).contains(&block);
+            pending.may_fail |= pending.pieces.iter().any(holds);
+        }
+    }
+
     /// All drives take all writes.
     pub fn forget_refused(&mut self) {
         self.refused.clear();

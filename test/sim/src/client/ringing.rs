@@ -221,11 +221,4 @@ impl Client {
             rings.outlive();
         }
     }
-
-    /// Guests that outlive an engine may meet what the next one has lost.
-    pub fn may_all_fail(&mut self) {
-        for pending in self.pending.values_mut() {
-            pending.may_fail = true;
-        }
-    }
 }

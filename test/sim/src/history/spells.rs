@@ -272,6 +272,11 @@ impl History {
             self.outcome.slots_refused += u64::from(matches!(event, Event::LogSlotRefused { .. }));
         }
         self.is_spelled &= self.spell.is_some() || world.is_in_trouble();
+        let takes_all = |drive: &SimDrive| drive.refuses.is_none() && drive.unwritable.is_empty();
+        let is_over = world.outside.drives.iter().all(takes_all) && !world.is_in_trouble();
+        if is_over && !world.shards[world.home].bars_regions() {
+            self.client.forget_refused_stripes();
+        }
         let given_up = |shard: &Shard| shard.map().given_up;
         if self.client.lenient == u64::MAX && !world.shards.iter().any(given_up) {
             self.client.lenient = self.client.begun;
@@ -329,6 +334,13 @@ impl History {
         (first..first + group).filter(well)
     }
 
+    /// Whether enough others of its group are well.
+    fn can_do_without(&self, world: &World, member: MemberIndex) -> bool {
+        let well = self.well_of_group(world, member.at());
+        let others = well.filter(|&other| other != member.at());
+        others.count() >= self.geometry.data()
+    }
+
     /// Whether enough are well in each group, without a member.
     fn all_can_do_without(&self, world: &World, member: Option<MemberIndex>) -> bool {
         let mut firsts = (0..self.geometry.members()).step_by(self.geometry.group_members());
@@ -353,9 +365,10 @@ impl History {
             else {
                 continue;
             };
+            let may_be = self.client.is_refused && !self.can_do_without(world, member);
             assert!(
-                self.client.is_refused || self.client.doomed,
-                "{member} refuses nothing: {event:?}"
+                may_be || self.client.doomed,
+                "{member} refuses nothing, or is not needed: {event:?}"
             );
             let stripe = StripeIndex(first / blocks);
             let end = match self.refused_regions(member, stripe, rows) {

@@ -394,7 +394,7 @@ impl History {
     pub(super) fn lose_half_written(&mut self, block: u64) {
         let was_written = self.client.half_written.contains(&block);
         assert!(was_written, "nobody was writing block {block}");
-        self.client.may_all_fail();
+        self.client.may_fail_at(block);
         self.client.lost.insert(block);
         self.client.half_lost.insert(block);
         self.outcome.half_written += 1;
