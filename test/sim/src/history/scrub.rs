@@ -109,6 +109,9 @@ impl History {
             |rot: &&Rot| rot.stripe == finding.stripe && rot.lane == u64::from(finding.block);
         let Some(rot) = self.rot.iter().position(|rot| same(&rot)) else {
             assert_eq!(finding.cause, ScrubCause::Unreadable, "{finding:?}");
+            let is_lost = finding.outcome == ScrubOutcome::Lost;
+            let may_be = !is_lost || self.may_be_lost(world, finding);
+            assert!(may_be, "the others can tell: {finding:?}");
             return;
         };
         let rot = &mut self.rot[rot];
@@ -133,6 +136,41 @@ impl History {
             (false, ScrubCause::Unreadable) => panic!("nothing was to be lost: {finding:?}"),
         };
         assert_eq!(finding.outcome, expected, "{finding:?} of {rot:?}");
+    }
+
+    /// Whether more of a row than there is parity is out, or bad, or may have been until just now.
+    fn may_be_lost(&self, world: &World, finding: &ScrubFinding) -> bool {
+        let map = world.shards[world.home].map();
+        let row = self.geometry.member_block(finding.stripe) + u64::from(finding.block);
+        let block = self.first_block() + row;
+        let tells = |role: &usize| {
+            let (_, member) = map.member(finding.stripe, Role::from_at(*role));
+            let well = |drive: DriveIndex| {
+                let drive = &world.outside.drives[drive.at()];
+                !drive.hurt && !drive.bad.contains(&block)
+            };
+            member.state == MapState::InSync && member.drive.is_some_and(well)
+        };
+        let roles = 0..self.geometry.group_members();
+        roles.filter(tells).count() < self.geometry.data()
+    }
+
+    /// All was looked at, and what could be seen and not located is among what was found.
+    fn judge_tally(&self, world: &World) {
+        let map = world.shards[world.home].map();
+        let is_seen = |rot: &&Rot| {
+            let mut roles = (0..rot.chunks.len()).map(Role::from_at);
+            let is_in = |(role, (drive, _, _)): (Role, &(DriveIndex, _, _))| {
+                let (_, member) = map.member(rot.stripe, role);
+                member.state == MapState::InSync && member.drive == Some(*drive)
+            };
+            let all = roles.by_ref().zip(&rot.chunks).all(is_in);
+            all && !rot.located && !rot.left_behind
+        };
+        let seen = bytes_u64(self.rot.iter().filter(is_seen).count());
+        let scrub = world.shards[world.home].scrub_status().expect("home");
+        let tally = scrub.record.tally;
+        assert!(tally.unrepaired >= seen, "{seen} are wrong: {tally:?}");
     }
 
     /// Bits flip, and a scrub goes after them while guests go on, drives fail and the engine stops.
@@ -177,6 +215,7 @@ impl History {
         });
         self.give(&mut world, Given::Other, Command::Passes { run: true });
         self.scrub_to_the_end(&mut world, ScrubOrder::Start);
+        self.judge_tally(&world);
         self.judge_rot(&mut world);
         self.rot.clear();
         self.keep_off();
@@ -378,7 +417,7 @@ impl History {
         self.end_copying(world);
         loop {
             self.run_until(world, |history, _| history.given.is_none());
-            self.give(world, Given::Scrub, Command::Scrub(order));
+            self.give(world, Given::Other, Command::Scrub(order));
             self.run_until(world, |history, world| {
                 let scrub = world.shards[world.home].scrub_status().expect("home");
                 history.given.is_none()
