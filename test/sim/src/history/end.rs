@@ -189,6 +189,13 @@ impl History {
         assert!(world.shards.iter().all(Shard::is_idle));
         check_budget(world);
         self.check_parity(world);
+        // One that was barred, and that nobody asked for again, counts as dirty until its engine
+        // ends (docs/design/017-refused-blocks.md).
+        if self.outcome.blocks_refused.1 == 0 {
+            self.run_until(world, |_, world| {
+                world.is_quiet() && world.shards[world.home].is_all_clean()
+            });
+        }
         for volume in &world.shards[world.home]
             .coordinator()
             .expect("home")

@@ -28,6 +28,13 @@ impl Shard {
         self.keeper().lift_bars(io.now(), is_needed, &states)
     }
 
+    /// Whether no region is called dirty, as the home knows it. For simulators.
+    #[must_use]
+    pub fn is_all_clean(&self) -> bool {
+        self.coordinator()
+            .is_some_and(|home| home.keeper.is_all_clean())
+    }
+
     /// Whether regions are not written for a while. For simulators.
     #[must_use]
     pub fn bars_regions(&self) -> bool {
