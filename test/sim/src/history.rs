@@ -514,8 +514,7 @@ impl History {
         assert!(self.given.is_none());
         self.command += 1;
         self.given = Some((self.command, given));
-        let home = world.home;
-        world.shards[home].command(self.command, command);
+        world.give(self.command, command);
     }
 
     fn take_events(&mut self, world: &mut World) {

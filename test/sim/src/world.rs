@@ -41,6 +41,9 @@ const HOLD_NANOSECONDS: u64 = 3_000_000;
 const DRAGS: u64 = 400;
 /// Of a thousand answers, before so many a drive carries out what a dead engine has asked.
 const LANDS: u64 = 10;
+/// While members are waited for their drives are looked at so often, and what else is due then is
+/// seen as late as that.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Idle regions are clean after so long: often in a history, and not at once.
 const CLEAR_AFTER: Duration = Duration::from_millis(20);
 /// Often in a history in which time goes fast.
@@ -149,6 +152,8 @@ pub struct World {
     pub polls: Vec<u64>,
     /// By reactor: the map that its shard had when it did something last.
     maps: Vec<Arc<ArrayMap>>,
+    /// By reactor: if it sleeps, until when at the most, unless somebody wakes it.
+    asleep: Vec<Option<Option<Instant>>>,
 }
 
 /// What a world is made of.
@@ -282,8 +287,7 @@ impl World {
         let known = (&regions, suspects);
         let map = Arc::new(initial_map(identity, &config, &places, known));
         let shared = Shared::new(&map, &regions, (log, reactors), begun);
-        let room = room(reactors);
-        let shard = |&me| Shard::new(me, Arc::clone(&map), Arc::clone(&shared), room);
+        let shard = |&me| Shard::new(me, Arc::clone(&map), Arc::clone(&shared), room(reactors));
         let mut shards: Vec<Shard> = all.iter().map(|me| shard(me).expect("memory")).collect();
         let settings = CoordinatorSettings {
             config,
@@ -326,6 +330,7 @@ impl World {
             home: HOME,
             polls: vec![0; reactors],
             maps: vec![map; reactors],
+            asleep: vec![None; reactors],
         }
     }
 
@@ -347,7 +352,7 @@ impl World {
     /// # Errors
     /// As the array refuses.
     pub fn command(&mut self, id: u64, command: Command) -> Result<(), Refusal> {
-        self.shards[self.home].command(id, command);
+        self.give(id, command);
         for _ in 0..100_000 {
             self.step();
             let done = self.outside.events.iter().position(
@@ -361,6 +366,12 @@ impl World {
             }
         }
         panic!("command {id} is never done");
+    }
+
+    /// Gives a command to the home.
+    pub fn give(&mut self, id: u64, command: Command) {
+        self.asleep[self.home] = None;
+        self.shards[self.home].command(id, command);
     }
 
     /// Hands a request to a reactor; whether it took it.
@@ -399,13 +410,23 @@ impl World {
             // As in turns of a reactor that others keep busy.
             return;
         }
-        self.act(me, |shard, ports| {
+        // What a reactor waits for that another one has written, or room, wakes nobody here.
+        let is_alone = self.shards.len() == 1 && !self.outside.is_tight;
+        let asleep = self.asleep[me];
+        self.asleep[me] = self.act(me, |shard, ports| {
             // One that rests does nothing, and what is due stays.
             let rested = shard.rests(ports.now());
             let before = (!rested).then(|| shard.deadline());
+            let (began, held) = (ports.outside.trace, shard.map().is_holding());
             let moved = shard.poll(ports);
             if moved > 0 {
-                return;
+                let soon = ports.now() + if held { LOOK_PAUSE } else { Duration::ZERO };
+                let late = asleep.filter(|until| until.is_none_or(|at| at > soon));
+                assert!(
+                    late.is_none(),
+                    "{moved} steps, and it sleeps until {late:?}"
+                );
+                return None;
             }
             let due = shard.deadline();
             let before = before.unwrap_or(due);
@@ -415,30 +436,26 @@ impl World {
                     before != Some(due) || due == ports.now(),
                     "a reactor turns and turns, and does nothing"
                 );
-                return;
+                return None;
             }
-            let told = ports.outside.events.len();
-            let known = ports.outside.trace;
+            let (told, known) = (ports.outside.events.len(), ports.outside.trace);
             let moved = shard.poll_all(ports);
-            // Paces are judged when somebody looks after the end of a window, and in time by the
-            // deadline: that a look was early is no step.
-            let is_pace = |event: &&Event| {
-                matches!(
-                    event,
-                    Event::MemberLags { .. } | Event::MemberKeepsUp { .. }
-                )
-            };
-            let paces = ports.outside.events[told..].iter().filter(is_pace);
-            let expected = paces.fold(known, trace_after);
+            let expected = expected_trace(ports, told, known);
             // Nor is it one that the home asks itself then who is to leave.
             let asked = usize::from(rested && shard.coordinator().is_some());
             let is_quiet = moved <= asked && ports.outside.trace == expected;
             assert!(is_quiet, "a reactor sleeps over {moved} steps");
+            // One that has asked itself does not sleep before it has answered. Paces may be judged
+            // early, as said, and who lags is tried after that.
+            let is_same = is_alone && moved == 0 && ports.outside.trace == began;
+            let lags = is_same && shard.paces().iter().any(|pace| pace.lags);
+            (is_same && !lags).then(|| shard.deadline())
         });
     }
 
     /// A shard does something; what it asks of drives meanwhile is looked at.
     fn act<T>(&mut self, me: usize, what: impl FnOnce(&mut Shard, &mut Ports<'_>) -> T) -> T {
+        self.asleep[me] = None;
         let (shard, before) = (&mut self.shards[me], &mut self.maps[me]);
         if !Arc::ptr_eq(before, shard.map()) {
             *before = Arc::clone(shard.map());
@@ -550,6 +567,20 @@ impl World {
             .is_some_and(|pass| pass.state == array::PassState::Running);
         !mail && !passes && self.shards.iter().all(Shard::is_idle)
     }
+}
+
+/// What the trace is after the events from `told` on, if they are all that came to it. Paces are
+/// judged when somebody looks after the end of a window, and in time by the deadline: that a look
+/// was early is no step.
+fn expected_trace(ports: &Ports<'_>, told: usize, known: u64) -> u64 {
+    let is_pace = |event: &&Event| {
+        matches!(
+            event,
+            Event::MemberLags { .. } | Event::MemberKeepsUp { .. }
+        )
+    };
+    let paces = ports.outside.events[told..].iter().filter(is_pace);
+    paces.fold(known, trace_after)
 }
 
 /// The verdict on the request of `cookie`, if it has come.

@@ -1,5 +1,7 @@
 //! One array on one reactor with a fixed order of events: what happens next is never drawn.
 
+mod asleep;
+mod drives;
 mod errors;
 mod memory;
 mod places;
@@ -19,6 +21,7 @@ use array::{
 use block::{Completion, Cookie, Full, Operation, Part, Request, Stability, Status};
 use units::{ArrayIndex, DriveIndex, Instant, ReactorIndex, bytes_usize};
 
+use self::asleep::Asleep;
 use self::errors::Errors;
 pub(super) use self::errors::{Choice, Error};
 use self::memory::Change;
@@ -189,6 +192,7 @@ pub(super) struct Machine {
     tight_polls: usize,
     errors: Errors,
     change: Change,
+    asleep: Asleep,
     /// Where data lies on every drive.
     area: Area,
     told: Option<Told>,
@@ -216,12 +220,8 @@ impl Machine {
             owners,
             home: ME,
         };
-        let map = Arc::new(initial_map(
-            identity,
-            &config,
-            &places,
-            (&regions, suspects),
-        ));
+        let known = (&regions, suspects);
+        let map = Arc::new(initial_map(identity, &config, &places, known));
         let begun = told.as_ref().map(Told::begun);
         let shared = Shared::new(&map, &regions, (log, 1), begun);
         let settings = CoordinatorSettings {
@@ -263,6 +263,7 @@ impl Machine {
             tight_polls: 0,
             errors: Errors::default(),
             change: Change::default(),
+            asleep: Asleep::default(),
             area,
             told,
         }
@@ -281,31 +282,6 @@ impl Machine {
 
     pub(super) fn shard(&self) -> &Shard {
         &self.shard
-    }
-
-    pub(super) fn disks(&self) -> &[Disk] {
-        &self.outside.disks
-    }
-
-    pub(super) fn disk(&mut self, drive: usize) -> &mut Disk {
-        &mut self.outside.disks[drive]
-    }
-
-    /// One more drive is there.
-    pub(super) fn add(&mut self, disk: Disk) {
-        self.outside.disks.push(disk);
-    }
-
-    /// Writes that the drives have taken and not answered, oldest first.
-    pub(super) fn taken(&self) -> impl Iterator<Item = (usize, &Write)> {
-        let writes = self.outside.taken.iter();
-        writes.filter_map(|taken| Some((taken.request.drive.at(), taken.write.as_ref()?)))
-    }
-
-    /// Whether the drive was asked for something that it has not answered.
-    pub(super) fn is_asked(&self, drive: usize) -> bool {
-        let mut taken = self.outside.taken.iter();
-        taken.any(|taken| taken.request.drive.at() == drive)
     }
 
     /// Tells machines apart whose guests may read other things.
@@ -355,6 +331,7 @@ impl Machine {
             carries,
         };
         self.pending.insert(self.cookie, pending);
+        self.asleep.wake();
         let taken = self.shard.submit(request, &mut self.outside);
         assert!(taken.is_ok(), "there is room");
     }
@@ -362,6 +339,7 @@ impl Machine {
     /// Gives a command; its number.
     pub(super) fn command(&mut self, command: Command) -> u64 {
         self.command += 1;
+        self.asleep.wake();
         self.shard.command(self.command, command);
         self.command
     }
@@ -374,9 +352,12 @@ impl Machine {
     pub(super) fn step(&mut self, watch: &mut dyn Watch) -> bool {
         self.pass_moment();
         let moved = self.advance();
+        self.asleep.judge(moved, self.outside.now);
         self.pass_moment();
         watch.look(self);
         let Some(next) = self.next() else {
+            self.asleep
+                .fall((moved == 0).then(|| self.shard.deadline()));
             self.outside.now = Instant(self.outside.now.0 + nanoseconds(PAUSE));
             return moved > 0;
         };

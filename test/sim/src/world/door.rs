@@ -11,6 +11,7 @@ use super::{Ports, World};
 impl World {
     /// The shard of a reactor, and what it meets. Whoever is done says so (`shut`).
     pub fn door(&mut self, reactor: ReactorIndex) -> (&mut Shard, impl Io) {
+        self.asleep[reactor.at()] = None;
         let shard = &mut self.shards[reactor.at()];
         (shard, Ports::of(&mut self.outside, reactor))
     }
