@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use array::format::{FormatError, Superblock};
+use array::format::{ArrayConfig, FormatError, Superblock};
 use control::request::Level;
 use control::view::{ArrayState, MemberState};
 use control::{Engine, ErrorKind};
 use drive::Fault;
+use units::DriveIndex;
 
 use super::guests::Guest;
 use super::{Bench, MIB, export_of, file_at, volume_of, wait_until};
@@ -342,4 +343,28 @@ fn a_former_member_of_which_nobody_can_tell_what_it_holds_is_filled_by_force_onl
     // A new one, perhaps, at the place of the old.
     write(0);
     filled(false);
+}
+
+/// A start that came to nothing takes its record back, and nothing else; where it cannot be read,
+/// nobody is to find it there some day.
+#[test]
+fn a_record_that_is_taken_back_is_nowhere_any_more() {
+    let (bench, superblock) = killed(false);
+    let two = Arc::clone(&bench.host.state().drives["two"].drive);
+    let newest = || {
+        let found = records::read(DriveIndex(0), &two).expect("a file");
+        found.config().cloned()
+    };
+    let last = newest().expect("a record");
+    let mut other = last.clone();
+    other.update_id += 1;
+    records::erase_config(&two, &superblock, &other).expect("nothing of that one");
+    assert_eq!(newest().as_ref(), Some(&last));
+
+    let [place, _] = superblock.layout.config[ArrayConfig::slot(last.update).at()].record_places();
+    unreadable(&bench, place);
+    records::erase_config(&two, &superblock, &last).expect("it takes writes");
+    two.clear_faults();
+    let before = newest().expect("that of the other area");
+    assert_eq!(before.update.0 + 1, last.update.0);
 }
