@@ -42,14 +42,6 @@ pub(crate) struct BegunFile {
     writes: BegunWrites,
 }
 
-impl BegunFile {
-    /// Whether some of it was being written from guests' own memory: only the members that are
-    /// here tell what became of that.
-    pub(crate) fn has_borrowed(&self) -> bool {
-        (0..self.writes.len()).any(|position| self.writes.is_borrowed(position))
-    }
-}
-
 fn boot() -> io::Result<Uuid> {
     let text = std::fs::read_to_string(BOOT_ID)?;
     text.trim().parse().map_err(io::Error::other)
@@ -298,18 +290,13 @@ impl Host {
     pub(crate) fn torn_without(&self, assembly: &Assembly) -> Vec<u16> {
         let object = format!("array {}", assembly.config.name);
         let find = |lasting| find_begun(lasting, &object, assembly).ok().flatten();
-        let begun = || self.lasting.as_ref().and_then(find);
-        if !assembly.would_tear() || self.vouches(begun().as_ref(), assembly) {
+        let vouches =
+            |begun: BegunFile| assembly.is_resynced() && self.doubt_of(&begun, assembly).is_none();
+        let vouched = || self.lasting.as_ref().and_then(find).is_some_and(vouches);
+        if !assembly.would_tear() || vouched() {
             return Vec::new();
         }
         assembly.away().map(|member| member.0).collect()
-    }
-
-    /// Whether parity agrees with data wherever members are here, once what a killed engine had
-    /// begun is done again.
-    pub(crate) fn vouches(&self, begun: Option<&BegunFile>, assembly: &Assembly) -> bool {
-        let doubtless = |begun| self.doubt_of(begun, assembly).is_none();
-        assembly.is_resynced() && begun.is_some_and(doubtless)
     }
 
     /// Why the regions that were in use must be resynced, as far as it is known by now.

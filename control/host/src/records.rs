@@ -9,7 +9,7 @@ use array::format::{
     Area, ArrayConfig, DriveIdentity, FormatError, Layout, MEMBER_BYTES_MIN, REGION_BLOCK_BYTES,
     RecordCopy, RegionBlock, RegionKind, SUPERBLOCK_BYTES, Superblock,
 };
-use drive::{Drive, Unanswered};
+use drive::Drive;
 use units::{DriveIndex, MemberIndex, bytes_u64, bytes_usize};
 
 use crate::losses::{is_full, takes_others};
@@ -338,24 +338,6 @@ pub(crate) fn mend_superblocks(drive: &Drive, superblock: &Superblock) -> io::Re
         return Ok(());
     }
     written.into_iter().collect()
-}
-
-/// Whether a member takes no writes any more: its superblocks are written again as they are, and it
-/// refuses all of them.
-///
-/// # Errors
-/// When that cannot be told: it does not answer, has no room, or cannot read them.
-pub(crate) fn takes_no_writes(drive: &Drive, member_bytes: u64) -> io::Result<bool> {
-    let mut block = [0; SUPERBLOCK_BYTES];
-    for offset in Superblock::offsets(member_bytes) {
-        drive.read(offset, &mut block)?;
-        match drive.write(offset, &block) {
-            Ok(()) => return Ok(false),
-            Err(source) if Unanswered::is(&source) || is_full(&source) => return Err(source),
-            Err(_) => {}
-        }
-    }
-    Ok(true)
 }
 
 /// Writes the first record of a new array to one member.

@@ -199,15 +199,6 @@ impl Assembly {
             .all(|group| count(group) >= geometry.data())
     }
 
-    /// Whether nobody can have gone on without the members in sync that are here.
-    #[must_use]
-    pub fn has_majority(&self) -> bool {
-        let in_sync: Vec<MemberIndex> = self.config.in_sync().collect();
-        let mut here = in_sync.clone();
-        here.retain(|member| self.members[member.at()].is_some());
-        choose::is_majority(&here, &in_sync)
-    }
-
     /// Of blocks that nobody can tell while members are away, those that a record gives up for
     /// good: who counts by it tells them when he is back.
     #[must_use]

@@ -15,7 +15,6 @@ use volume::VolumeTable;
 use super::assemble::of_verdict;
 use super::created_now;
 use super::recover::{Asked, of_drive};
-use crate::begun::BegunFile;
 use crate::error::{error, of_io};
 use crate::losses::{give_up_half_written, is_full};
 use crate::{Host, records};
@@ -86,52 +85,6 @@ impl Starting {
 }
 
 impl Host {
-    /// Who takes no writes any more counts as not here, before what was under way is done again:
-    /// members that are here have to take that. Gives who that is.
-    ///
-    /// Only where a start without them loses nothing that one with them would tell: the others are
-    /// enough, nobody can have gone on without these, and what is done again makes the parity of
-    /// the others agree everywhere, or it agrees. What members still hold of a guest's own memory
-    /// that was being written is told by nobody else.
-    pub(super) fn leave_out_unwritable(
-        &self,
-        object: &str,
-        assembly: &mut Assembly,
-        begun: Option<&BegunFile>,
-    ) -> Vec<MemberIndex> {
-        let borrowed = begun.is_some_and(BegunFile::has_borrowed);
-        if assembly.config.clean || borrowed {
-            return Vec::new();
-        }
-        let member_bytes = assembly.superblock.layout.member_bytes;
-        let mut rest = assembly.clone();
-        let mut dead = Vec::new();
-        for (position, drive) in self.member_drives(assembly).into_iter().enumerate() {
-            let Some((name, drive)) = drive else { continue };
-            if records::takes_no_writes(&drive, member_bytes).unwrap_or(false) {
-                rest.members[position] = None;
-                dead.push((MemberIndex::from_at(position), name));
-            }
-        }
-        let agrees = || !rest.would_tear() || self.vouches(begun, &rest);
-        let may = rest.has_enough() && rest.has_majority() && agrees();
-        for (member, drive) in &dead {
-            tracing::warn!(
-                event = "member_unwritable",
-                object,
-                member = member.0,
-                drive,
-                left_out = may,
-                "it takes no writes"
-            );
-        }
-        if !may || dead.is_empty() {
-            return Vec::new();
-        }
-        *assembly = rest;
-        dead.into_iter().map(|(member, _)| member).collect()
-    }
-
     /// Commits that those are out who are not here, and which blocks nobody can tell because of
     /// that. They miss what is about to be done again.
     ///

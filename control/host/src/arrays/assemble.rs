@@ -378,8 +378,7 @@ impl Host {
         // Before anything is written: a flush that fails from here on is not to be forgotten.
         let begun = self.take_begun(object, &assembly)?;
         let asked = self.asked_of(&assembly);
-        let (mut assembly, mut unwritable) = self.mend_records(object, assembly)?;
-        unwritable.extend(self.leave_out_unwritable(object, &mut assembly, begun.as_ref()));
+        let (assembly, unwritable) = self.mend_records(object, assembly)?;
         let starting = Starting {
             assembly,
             unwritable,

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use array::format::{ArrayConfig, ExclusionCause, MemberState};
-use control::request::{ArrayModify, Level, WriteHole};
+use control::request::Level;
 use control::view::{self, ArrayState};
 use control::{Engine, ErrorKind};
 use units::{DriveIndex, Role, StripeIndex, bytes_usize};
@@ -39,37 +39,6 @@ fn killed(level: Level, members: usize) -> Bench {
     drop(bench);
     let next = Bench::on(folder);
     for name in &members[1..members.len() - 1] {
-        next.reopen(name, "").expect("a file");
-    }
-    next.host.assemble();
-    next
-}
-
-/// An array of files that logs everything, which was killed when its guest had written for a
-/// while. All members are here again, and know nothing else than what is on them.
-fn killed_strict(level: Level) -> Bench {
-    let bench = Bench::new();
-    let members = &ALL[..4];
-    members.iter().for_each(|name| bench.file(name));
-    bench.create("tank", level, members);
-    wait_until("the first resync", || bench.host.jobs().is_empty());
-    let strict = ArrayModify {
-        write_hole: Some(WriteHole::Strict),
-        ..ArrayModify::default()
-    };
-    bench.host.modify_array("tank", &strict).expect("an option");
-    let volume = volume_of("v", "tank", 8 * MIB);
-    bench.host.create_volume(&volume).expect("room");
-    let export = export_of(&bench, "e", "v");
-    bench.host.export_named(&export).expect("a socket");
-    let mut guest = Guest::connect(&bench.path("e.sock"));
-    for sector in SECTORS.step_by(64) {
-        guest.fill(sector, 0x11);
-    }
-    let folder = Arc::clone(&bench.folder);
-    drop(bench);
-    let next = Bench::on(folder);
-    for name in members {
         next.reopen(name, "").expect("a file");
     }
     next.host.assemble();
@@ -144,66 +113,6 @@ fn who_is_not_here_is_out_before_the_log_is_done_again() {
     for sector in SECTORS.step_by(64) {
         assert_eq!(guest.read(sector), [0x11; 4096], "{sector}");
     }
-}
-
-/// A drive takes no writes at all any more, and lacks what is done again.
-fn is_read_only(bench: &Bench, drive: &str) {
-    let _ = take_nothing(bench, drive);
-    let length = bench.superblock(drive).layout.member_bytes;
-    bench.inject(drive, drive::Fault::Unwritable { offset: 0, length });
-}
-
-/// What `killed` has written is there.
-fn all_is_there(bench: &Bench) {
-    let export = export_of(bench, "e", "v");
-    bench.host.export_named(&export).expect("a socket");
-    let mut guest = Guest::connect(&bench.path("e.sock"));
-    for sector in SECTORS.step_by(64) {
-        assert_eq!(guest.read(sector), [0x11; 4096], "{sector}");
-    }
-}
-
-#[test]
-fn who_takes_no_writes_is_out_before_the_log_is_done_again() {
-    let bench = killed_strict(Level::Raid5);
-    is_read_only(&bench, "two");
-    let started = bench.host.start_array("tank", false);
-    assert_eq!(started.expect("enough").state, ArrayState::Degraded);
-    let out = cause(&record(&bench, "three"), 1);
-    assert_eq!(out, Some(ExclusionCause::WriteError));
-    all_is_there(&bench);
-}
-
-/// The others are not enough; or they are, and are no majority of those in sync.
-#[test]
-fn who_takes_no_writes_is_not_left_out_where_the_others_may_not_start() {
-    for (level, dead) in [
-        (Level::Raid5, ["two", "three"]),
-        (Level::Raid6, ["one", "two"]),
-    ] {
-        let bench = killed_strict(level);
-        let before = record(&bench, "four");
-        dead.iter().for_each(|name| is_read_only(&bench, name));
-        let refused = bench.host.start_array("tank", false);
-        let refused = refused.expect_err("two of four");
-        assert!(refused.to_string().contains("its log holds"), "{refused}");
-        assert_eq!(record(&bench, "four").update, before.update);
-    }
-}
-
-/// Not all that was written was logged, and who takes no writes may still tell it.
-#[test]
-fn who_takes_no_writes_is_not_left_out_where_parity_may_be_torn() {
-    let bench = killed(Level::Raid7, 7);
-    is_read_only(&bench, "two");
-    // It would be left out by the record before the log is done again.
-    bench.reopen("one", "").expect("a file");
-    bench.host.assemble();
-    let before = record(&bench, "three");
-    let refused = bench.host.start_array("tank", false);
-    let refused = refused.expect_err("it takes nothing");
-    assert!(refused.to_string().contains("its log holds"), "{refused}");
-    assert_eq!(record(&bench, "three").update, before.update);
 }
 
 /// A drive takes no records.

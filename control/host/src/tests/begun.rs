@@ -11,7 +11,6 @@ use array::format::Superblock;
 use array::{Patience, Room};
 use control::Engine;
 use control::request::{ArrayModify, Level};
-use control::view::{ArrayState, MemberState};
 use drive::Fault;
 use tempfile::TempDir;
 use units::{Role, StripeIndex, bytes_usize};
@@ -158,82 +157,6 @@ fn what_was_begun_is_written_again_when_a_member_is_gone() {
             "nothing is left to be done"
         );
     });
-}
-
-/// An engine was killed that had begun a write of stripe 0, from a guest's own memory or not; the
-/// drive of one chunk of it does not take what is to be done again, and that of another is away.
-/// The next engine, and the drives of the roles.
-fn one_away_and_one_fails(borrowed: bool) -> (Arc<TempDir>, Bench, [&'static str; 5]) {
-    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
-    let killed = bench(&folder);
-    DRIVES.iter().for_each(|name| killed.file(name));
-    killed.create("tank", Level::Raid6, &DRIVES);
-    wait_until("the first resync", || killed.host.jobs().is_empty());
-    let superblock = killed.superblock("one");
-    let roles = [0, 1, 2, 3, 4].map(|role| chunk(&killed, &superblock, role).0);
-    drop(killed);
-    let file = file(&folder);
-    begin_of(&file, 0b1001);
-    if borrowed {
-        let drive = File::options()
-            .write(true)
-            .open(folder.path().join(roles[0]));
-        let drive = drive.expect("it is there");
-        let offset = superblock.layout.data.offset;
-        drive.write_all_at(&[0x22; BLOCK], offset).expect("room");
-        let place = |number: u64| (BUFFERS + number * (64 << 10)) >> 12;
-        let blocks = CHUNK_SECTORS * 512 / superblock.geometry.block_size().bytes();
-        let pair = |first| (place(first + 1) << 32) | place(first);
-        let words = [
-            (1 << 8) | 4 | 1,
-            0,
-            blocks,
-            0b11111,
-            pair(0),
-            pair(2),
-            place(4),
-        ];
-        for (word, offset) in words.into_iter().zip((TABLE..).step_by(8)) {
-            let written = file.write_all_at(&u64::to_ne_bytes(word), offset);
-            written.expect("room");
-        }
-    }
-    let next = bench(&folder);
-    for name in roles.iter().filter(|name| **name != roles[1]) {
-        next.open_file(name).expect("it is there");
-    }
-    // Of what comes from a guest's memory only parity is written.
-    let fails = roles[if borrowed { 3 } else { 0 }];
-    let length = superblock.layout.member_bytes;
-    next.inject(fails, Fault::Unwritable { offset: 0, length });
-    next.host.assemble();
-    (folder, next, roles)
-}
-
-#[test]
-fn who_does_not_take_what_was_begun_is_left_out_where_the_others_are_enough() {
-    let (_folder, next, roles) = one_away_and_one_fails(false);
-    let superblock = next.superblock(roles[0]);
-    let started = next.host.start_array("tank", false);
-    assert_eq!(started.expect("three of five").state, ArrayState::Degraded);
-    assert_eq!(chunk(&next, &superblock, 3).1, 0xB0);
-    let members = next.array("tank").members;
-    let online = members
-        .into_iter()
-        .filter(|member| member.state == MemberState::Online);
-    let mut online: Vec<String> = online.filter_map(|member| member.drive).collect();
-    let mut others = roles[2..].to_vec();
-    online.sort_unstable();
-    others.sort_unstable();
-    assert_eq!(online, others);
-}
-
-#[test]
-fn who_alone_tells_what_became_of_a_guests_memory_is_not_left_out_unasked() {
-    let (_folder, next, _) = one_away_and_one_fails(true);
-    let refused = next.host.start_array("tank", false);
-    let refused = refused.expect_err("it can be read, and the one that is away may come back");
-    assert!(refused.to_string().contains("begun"), "{refused}");
 }
 
 #[test]

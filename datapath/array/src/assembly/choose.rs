@@ -314,7 +314,7 @@ impl Standing {
 }
 
 /// Whether nobody can have gone on without these.
-pub(super) fn is_majority(proven: &[MemberIndex], in_sync: &[MemberIndex]) -> bool {
+fn is_majority(proven: &[MemberIndex], in_sync: &[MemberIndex]) -> bool {
     let tie_won = 2 * proven.len() == in_sync.len() && proven.first() == in_sync.first();
     2 * proven.len() > in_sync.len() || tie_won
 }
