@@ -27,7 +27,7 @@ use crate::format::{
 };
 use crate::log::Redo;
 use crate::planted::{self, Fault};
-use crate::regions::RegionMap;
+use crate::regions::{RegionMap, Suspects};
 
 /// A start has so many bits for the lives of the log that begin before the next one.
 pub const LIVES_SHIFT: u32 = 20;
@@ -260,6 +260,15 @@ impl Assembly {
             next.log_from = ((self.config.log_from >> LIVES_SHIFT) + 1) << LIVES_SHIFT;
         }
         Ok(next)
+    }
+
+    /// A start has left these to a resync, though the array logs all that it writes: until that is
+    /// through, no start takes it at its word ([`Assembly::may_be_torn`]).
+    pub fn note_unlogged(next: &mut ArrayConfig, suspects: &Suspects) {
+        let first = suspects.run_from(StripeIndex(0)).map(|(first, _)| first);
+        if let (WriteHole::Strict, Some(first)) = (next.options.write_hole, first) {
+            next.resynced_until = next.resynced_until.min(first);
+        }
     }
 
     /// The update that a start commits before it does again what the log has of a write of which

@@ -224,6 +224,9 @@ impl Host {
         } else {
             regions.suspects(assembly.config.clean, next.resynced_until)
         };
+        if !redone.whole {
+            Assembly::note_unlogged(&mut next, &suspects);
+        }
         tracing::info!(
             event = "regions_read",
             array = name,

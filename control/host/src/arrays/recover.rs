@@ -31,6 +31,8 @@ pub(crate) struct Redone {
     /// Whether the last engine has told that parity agrees with data where regions are dirty, and
     /// nothing speaks against it.
     pub(crate) agrees: bool,
+    /// Whether all that the log has is done again, and nothing speaks against that.
+    pub(super) whole: bool,
     /// Members that are to be left out: they may have lost what was acknowledged.
     pub(super) unflushed: Vec<MemberIndex>,
     /// Blocks of the array that nobody can tell any more: guests were writing them from their own
@@ -269,6 +271,7 @@ impl Host {
             redo,
             ignored,
             agrees: begun.is_some() && doubt.is_none(),
+            whole: doubt.is_none(),
             unflushed,
             lost,
         })

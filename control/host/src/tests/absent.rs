@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use array::format::{ArrayConfig, ExclusionCause, MemberState};
-use control::request::Level;
+use control::request::{ArrayModify, Level, WriteHole};
 use control::view::{self, ArrayState};
 use control::{Engine, ErrorKind};
 use units::{DriveIndex, Role, StripeIndex, bytes_usize};
@@ -39,6 +40,37 @@ fn killed(level: Level, members: usize) -> Bench {
     drop(bench);
     let next = Bench::on(folder);
     for name in &members[1..members.len() - 1] {
+        next.reopen(name, "").expect("a file");
+    }
+    next.host.assemble();
+    next
+}
+
+/// An array of files that logs everything, which was killed when its guest had written for a
+/// while. All members are here again, and know nothing else than what is on them.
+fn killed_strict(level: Level) -> Bench {
+    let bench = Bench::new();
+    let members = &ALL[..4];
+    members.iter().for_each(|name| bench.file(name));
+    bench.create("tank", level, members);
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+    let strict = ArrayModify {
+        write_hole: Some(WriteHole::Strict),
+        ..ArrayModify::default()
+    };
+    bench.host.modify_array("tank", &strict).expect("an option");
+    let volume = volume_of("v", "tank", 8 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let export = export_of(&bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    for sector in SECTORS.step_by(64) {
+        guest.fill(sector, 0x11);
+    }
+    let folder = Arc::clone(&bench.folder);
+    drop(bench);
+    let next = Bench::on(folder);
+    for name in members {
         next.reopen(name, "").expect("a file");
     }
     next.host.assemble();
@@ -315,5 +347,56 @@ fn who_misses_what_only_memory_tells_is_left_out_by_the_same_record() {
     let config = record(&next, ALL[parity]);
     for at in [away, misses] {
         assert_eq!(cause(&config, at), Some(ExclusionCause::Absent), "{at}");
+    }
+}
+
+/// The log of a group that cannot be read is left to the resync, all being here. Before that is
+/// through, a strict array is no better than another one.
+#[test]
+fn a_strict_array_whose_log_was_not_done_again_is_not_believed_before_it_is_resynced() {
+    let second = killed_strict(Level::Raid5);
+    let log = second.superblock("one").layout.log;
+    let (offset, length) = (log.offset, log.length / 2);
+    second.inject("two", drive::Fault::Media { offset, length });
+    // The resync takes its time.
+    for name in &ALL[..4] {
+        second.inject(name, drive::Fault::Delay(Duration::from_millis(500)));
+    }
+    let started = second.host.start_array("tank", false);
+    assert!(!started.expect("all are here").jobs.is_empty());
+    let folder = Arc::clone(&second.folder);
+    drop(second);
+    let third = Bench::on(Arc::clone(&folder));
+    for name in ["one", "three", "four"] {
+        third.reopen(name, "").expect("a file");
+    }
+    third.host.assemble();
+    assert_eq!(third.array("tank").torn_without, [1]);
+    drop(third);
+
+    let third = Bench::on(folder);
+    for name in &ALL[..4] {
+        third.reopen(name, "").expect("a file");
+    }
+    third.host.assemble();
+    third.host.start_array("tank", false).expect("all are here");
+    wait_until("it is resynced", || third.array("tank").jobs.is_empty());
+    let fourth = third.next();
+    for name in ["one", "three", "four"] {
+        fourth.reopen(name, "").expect("a file");
+    }
+    fourth.host.assemble();
+    assert_eq!(fourth.array("tank").torn_without, [0; 0]);
+    fourth.host.start_array("tank", false).expect("enough");
+    all_is_there(&fourth);
+}
+
+/// What the guest has written is there.
+fn all_is_there(bench: &Bench) {
+    let export = export_of(bench, "e", "v");
+    bench.host.export_named(&export).expect("a socket");
+    let mut guest = Guest::connect(&bench.path("e.sock"));
+    for sector in SECTORS.step_by(64) {
+        assert_eq!(guest.read(sector), [0x11; 4096], "{sector}");
     }
 }
