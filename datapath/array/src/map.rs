@@ -389,9 +389,17 @@ impl ArrayMap {
     #[inline]
     #[must_use]
     pub fn is_given_up(&self, stripe: StripeIndex) -> bool {
-        if !self.given_up {
-            return false;
-        }
+        self.given_up && self.waits_in_group(stripe)
+    }
+
+    /// As `is_given_up`, of the stripe of a block.
+    pub(crate) fn gives_up(&self, block: u64) -> bool {
+        self.given_up && self.is_given_up(self.geometry.locate(block).0)
+    }
+
+    /// Whether a member of the stripe's group is waited for.
+    #[must_use]
+    pub(crate) fn waits_in_group(&self, stripe: StripeIndex) -> bool {
         let members = self.geometry.group_members();
         let first = self.geometry.group(stripe).at() * members;
         self.held[first..first + members].contains(&true)

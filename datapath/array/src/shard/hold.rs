@@ -35,6 +35,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const PAUSE_GIVEN_UP: Duration = Duration::from_millis(500);
 /// What is older than so many attempts is answered with an error once the hold is given up.
 pub(super) const OLD: u8 = 2;
+/// The same of what lacks nothing, in a group that works: it waits behind others, which go on. A
+/// minute is far longer than that takes, and short of waiting as long as the hold may last.
+pub(super) const OLD_BEHIND_OTHERS: u8 = 120;
 
 /// A member request that failed and is to be made again.
 #[derive(Debug)]

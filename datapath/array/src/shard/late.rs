@@ -270,11 +270,13 @@ impl Shard {
     }
 
     /// Whether nothing may be read around a member: where parity or copies may be wrong, the same
-    /// chunk is read each time, and who goes around a member may meet one that the array waits for.
+    /// chunk is read each time, and who goes around a member may meet one of its group that is
+    /// waited for, or that may have lost some.
     pub(super) fn may_differ(&self, stripe: StripeIndex) -> bool {
         let may_differ = !self.map.parity_trusted(stripe, false)
             || self.map.read_only
-            || self.holding
+            || (self.holding && self.map.waits_in_group(stripe))
+            || self.is_open(stripe)
             || self.map.is_torn(stripe);
         may_differ && !planted::is(Fault::DetourOverUntrusted)
     }

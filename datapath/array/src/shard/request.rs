@@ -11,13 +11,15 @@ use units::limits::REQUEST_BYTES_MAX;
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
 pub(super) use self::retry::{PART_BYTES, Retry};
-use super::hold::OLD;
+use super::hold::{OLD, OLD_BEHIND_OTHERS};
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::geometry::Place;
 use crate::io::{Io, Message, Trouble, WorkMessage};
 use crate::lines::Attempts;
 use crate::map::MapState;
 use crate::planted::{self, Fault};
+
+const TOO_OLD: u8 = u8::MAX;
 
 /// A request that is not answered yet.
 #[derive(Debug)]
@@ -37,7 +39,8 @@ pub(super) struct RequestSlot {
     begun: Instant,
     /// Members whose flush failed and whose exclusion is awaited.
     unsettled: Vec<(MemberIndex, u32)>,
-    /// Looks since it began to wait for room, after a hold was given up.
+    /// Looks since it began to wait for room, after a hold was given up. `TOO_OLD`: what is left of
+    /// it fails.
     attempts: u8,
     /// Its volume's number.
     pub(super) line: u16,
@@ -45,8 +48,9 @@ pub(super) struct RequestSlot {
 
 impl RequestSlot {
     /// One more look at a request that waits for room.
-    pub(super) fn age(&mut self) {
-        self.attempts = self.attempts.saturating_add(1);
+    fn age(&mut self, old: u8) {
+        let attempts = self.attempts.saturating_add(1);
+        self.attempts = if attempts > old { TOO_OLD } else { attempts };
     }
 
     pub(super) fn start(&self) -> u64 {
@@ -70,7 +74,7 @@ impl RequestSlot {
 
     /// What is left of one that is old fails. Whether it is.
     fn ends_old(&mut self) -> bool {
-        let ends = self.attempts > OLD && self.is_to_be_cut();
+        let ends = self.attempts == TOO_OLD && self.is_to_be_cut();
         if ends {
             self.issued = self.blocks;
             self.status = self.status.and(Status::Media);
@@ -136,6 +140,18 @@ enum Advance {
 }
 
 impl Shard {
+    /// One more look at the requests that wait for room, after a hold was given up.
+    pub(super) fn age_requests(&mut self) {
+        let (map, requests) = (&self.map, &mut self.requests);
+        self.waiting_requests.each(|slot| {
+            let request = &mut requests[slot];
+            let is_flush = request.operation == Operation::Flush;
+            let next = request.start + u64::from(request.issued);
+            let in_vain = is_flush || !request.is_to_be_cut() || map.gives_up(next);
+            request.age(if in_vain { OLD } else { OLD_BEHIND_OTHERS });
+        });
+    }
+
     #[inline(always)]
     pub(super) fn begin_request(
         &mut self,

@@ -7,6 +7,7 @@ mod committing;
 mod copying;
 mod counting;
 mod failing;
+mod groups;
 mod handover;
 mod holding;
 mod home;

@@ -6,6 +6,7 @@ use block::{Operation, Part, Stability, Status};
 use memory::SegmentList;
 use units::{ReactorIndex, StripeIndex};
 
+use super::hold::{OLD, OLD_BEHIND_OTHERS};
 use super::ticket::{Kind, Payload, TicketOrder};
 use super::{Shard, cell_lanes};
 use crate::io::{Io, Message, Trouble, WorkMessage};
@@ -97,6 +98,17 @@ struct StripePiece {
 }
 
 impl Shard {
+    /// One more look at the pieces that wait, after a hold was given up.
+    pub(super) fn age_works(&mut self) {
+        let (map, works) = (&self.map, &mut self.works);
+        self.waiting_works.each(|slot| {
+            let work = &mut works[slot];
+            let next = work.start + u64::from(work.cut);
+            let in_vain = work.cut == work.blocks || map.gives_up(next);
+            work.age(if in_vain { OLD } else { OLD_BEHIND_OTHERS });
+        });
+    }
+
     /// Takes work from another reactor. The slots are as many as its credits, so there is room.
     pub(super) fn begin_work(&mut self, origin: ReactorIndex, work: WorkMessage) {
         self.assert_owns(self.geometry().locate(work.start).0);

@@ -4,7 +4,7 @@
 use block::Operation;
 
 use super::super::{IoOwner, Shard};
-use super::{OLD, Parked};
+use super::{OLD, OLD_BEHIND_OTHERS, Parked};
 use crate::io::Io;
 use crate::planted::{self, Fault};
 
@@ -47,6 +47,7 @@ impl Shard {
                 moved += usize::from(self.give_up_ticket(slot, io));
             }
         }
+        self.age_requests();
         self.age_works();
         moved
     }
@@ -81,6 +82,11 @@ impl Shard {
         if ticket.follows() || ticket.given_up || !(parked || ticket.attempts > OLD) {
             return false;
         }
+        let is_young = ticket.attempts <= OLD_BEHIND_OTHERS;
+        if !parked && is_young && self.is_behind_others(slot) {
+            return false;
+        }
+        let ticket = &mut self.tickets[slot];
         if ticket.refusals.as_ref().is_some_and(|it| !it.is_met()) {
             // It is carried out, from what is in its buffers.
             ticket.keeps = true;
@@ -138,16 +144,12 @@ impl Shard {
         waited
     }
 
-    /// Answers requests that found no room for long, and pieces that found no ticket.
-    fn age_works(&mut self) {
-        let Shard {
-            waiting_requests,
-            requests,
-            waiting_works,
-            works,
-            ..
-        } = self;
-        waiting_requests.each(|slot| requests[slot].age());
-        waiting_works.each(|slot| works[slot].age(OLD));
+    /// Whether the ticket only waits for lanes, buffers or room, as it always may, and its group
+    /// lacks nothing.
+    fn is_behind_others(&self, slot: u32) -> bool {
+        let [small, large] = &self.buffer_waiters;
+        let lists = [small, large, &self.room_waiters];
+        let waits = !self.lanes.is_granted(slot) || lists.iter().any(|list| list.contains(&slot));
+        waits && !self.map.is_given_up(self.tickets[slot].order.stripe)
     }
 }
