@@ -90,6 +90,9 @@ const DECODERS: usize = 256;
 
 /// The line of requests of the control path; no volume is in it.
 const CONTROL_LINE: u16 = 0;
+/// All others are the volumes': those whose numbers are the same modulo these share one.
+#[allow(clippy::cast_possible_truncation, reason = "there are few")]
+const VOLUME_LINES: u16 = SHARD_LINES as u16 - 1;
 
 /// Why a shard could not be made.
 #[derive(Debug)]
@@ -362,10 +365,7 @@ impl Shard {
         request: Request,
         io: &mut impl Io,
     ) -> Result<(), Full<Request>> {
-        // Those that are the same modulo the lines share one.
-        let is_control = number.trailing_zeros() >= SHARD_LINES.trailing_zeros();
-        let line = if is_control { CONTROL_LINE + 1 } else { number };
-        self.take(line, request, io)
+        self.take(CONTROL_LINE + 1 + number % VOLUME_LINES, request, io)
     }
 
     #[inline]

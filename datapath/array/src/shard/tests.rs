@@ -21,6 +21,7 @@ mod refusing;
 mod resting;
 mod returning;
 mod scrubbing;
+mod sharing;
 mod slow;
 mod suspects;
 mod telling;
@@ -189,6 +190,8 @@ pub(in crate::shard) struct Bench {
     pub(in crate::shard) part: Part,
     /// Lengths of the pieces that its memory is in, over and over; empty: one piece.
     pub(in crate::shard) pieces: Vec<usize>,
+    /// The number of the volume that it asks for; `None`: it is the control path.
+    pub(in crate::shard) volume: Option<u16>,
 }
 
 impl Drop for Bench {
@@ -337,6 +340,7 @@ impl Bench {
             cookie: 0,
             stability: Stability::MayChange,
             part: Part::WHOLE,
+            volume: None,
             pieces: Vec::new(),
         }
     }
@@ -383,7 +387,10 @@ impl Bench {
             stability: self.stability,
             cookie: Cookie(self.cookie),
         };
-        let taken = self.shard.submit(request, &mut self.outside);
+        let taken = match self.volume {
+            Some(number) => self.shard.submit_in(number, request, &mut self.outside),
+            None => self.shard.submit(request, &mut self.outside),
+        };
         assert!(taken.is_ok(), "there is room");
         self.cookie
     }
