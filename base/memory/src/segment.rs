@@ -246,6 +246,33 @@ impl SegmentList {
         self.as_slice().iter().map(|segment| segment.len()).sum()
     }
 
+    /// The segments of bytes `offset..offset + length`, which begin and end with segments.
+    ///
+    /// # Panics
+    /// When they do not, or the list is shorter.
+    #[must_use]
+    pub fn whole(&self, offset: usize, length: usize) -> SegmentList {
+        let segments = self.as_slice();
+        let (mut first, mut skip) = (0, offset);
+        while skip > 0 {
+            skip = skip
+                .checked_sub(segments[first].len())
+                .expect("a segment begins there");
+            first += 1;
+        }
+        let (mut end, mut left) = (first, length);
+        while left > 0 {
+            left = left
+                .checked_sub(segments[end].len())
+                .expect("a segment ends there");
+            end += 1;
+        }
+        SegmentList {
+            first: segments[first..end].as_ptr(),
+            count: u32::try_from(end - first).expect("no more than of all"),
+        }
+    }
+
     /// Appends the segments of bytes `offset..offset + length` to `out`.
     ///
     /// # Panics
@@ -430,6 +457,26 @@ mod tests {
                 let (left, there) = (walk.in_one_piece(), list.walk(offset + skip));
                 assert_eq!(left, there.in_one_piece(), "{offset} and {skip} on");
             }
+        }
+    }
+
+    #[test]
+    fn whole_segments_are_a_list_of_their_own() {
+        let mut bytes = [0; 100];
+        // SAFETY: `bytes` outlives the segments and is not touched meanwhile.
+        let all = unsafe { Segment::new(bytes.as_mut_ptr(), 100) };
+        let segments = [all.part(50, 7), all.part(0, 1), all.part(90, 10)];
+        // SAFETY: `segments` outlives the list.
+        let list = unsafe { SegmentList::new(&segments) };
+        let of = |offset, length| list.whole(offset, length).as_slice().to_vec();
+        assert_eq!(of(0, 18), segments);
+        assert_eq!(of(0, 7), segments[..1]);
+        assert_eq!(of(7, 11), segments[1..]);
+        assert_eq!(of(8, 10), segments[2..]);
+        assert_eq!(of(7, 0), []);
+        for (offset, length) in [(1, 6), (0, 6), (7, 2), (17, 1)] {
+            let within = std::panic::catch_unwind(|| list.whole(offset, length).bytes());
+            assert!(within.is_err(), "{offset}, {length}");
         }
     }
 }

@@ -106,5 +106,9 @@ pub const CRASHES_HELD_BACK: usize = 3;
 /// For so long a crash counts. A start may have to open hundreds of drives and wait for guests to
 /// come back, so three of them can take longer than a minute.
 pub const CRASH_WINDOW: Duration = Duration::from_secs(600);
-/// The largest guest request that is answered, in bytes.
+/// The largest request that is made of an array, in bytes. Guests are told not to ask for more at
+/// once.
 pub const REQUEST_BYTES_MAX: u64 = 16 << 20;
+/// Data of the largest guest request, which is carried out in pieces: not all drivers look at what
+/// they are told. EDK2's asks for so much at once.
+pub const CHAIN_BYTES_MAX: u64 = 1 << 30;

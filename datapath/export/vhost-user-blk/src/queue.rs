@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use block::{Full, Operation, Request, Status};
 use memory::guest::{Mapping, RegionTable};
 use memory::{Segment, SegmentList, SegmentSlots};
-use units::{BlockSize, Instant};
+use units::{BlockSize, Instant, bytes_u64};
 use virtqueue::planted::{self, Fault};
 use virtqueue::{Chain, RingError, Vring};
 
@@ -493,6 +493,14 @@ impl Queue {
                 slot.bytes = u64::from(blocks.count) << self.shown.profile.block.shift();
                 1
             }
+            Work::Large(operation) => {
+                slot.segments = self.lists.lend(usize::from(index), |list| {
+                    request::data_of(operation, parts, list);
+                    request::cut_data(list);
+                });
+                slot.bytes = bytes_u64(slot.segments.bytes());
+                slot.ranges.len()
+            }
             Work::Flush => 1,
             Work::Ranges(_) => slot.ranges.len(),
         };
@@ -519,7 +527,7 @@ impl Queue {
         let slot = &mut self.slots[usize::from(index)];
         assert!(slot.phase != Phase::Free && slot.outstanding == 0);
         slot.phase = Phase::Free;
-        if matches!(slot.work, Work::Move(..)) {
+        if matches!(slot.work, Work::Move(..) | Work::Large(_)) {
             slot.segments = SegmentList::EMPTY;
             self.lists.take_back(usize::from(index));
         }

@@ -63,6 +63,8 @@ pub(crate) enum Work {
     Serial,
     /// Move the data of the chain from or to blocks.
     Move(Operation, Blocks),
+    /// The same of more than a request may be: each of the ranges that were parsed beside is one.
+    Large(Operation),
     /// Make what was completed durable.
     Flush,
     /// Discard or zero the ranges that were parsed beside.
@@ -222,9 +224,9 @@ pub(crate) fn parse(
     ranges.clear();
     let read_only = profile.access == Access::ReadOnly;
     match envelope.kind {
-        TYPE_IN => transfer(Operation::Read, envelope, profile, sectors),
+        TYPE_IN => transfer(Operation::Read, envelope, shown, ranges),
         TYPE_OUT if read_only => Work::Answer(Status::ReadOnly),
-        TYPE_OUT => transfer(Operation::Write, envelope, profile, sectors),
+        TYPE_OUT => transfer(Operation::Write, envelope, shown, ranges),
         TYPE_FLUSH => Work::Flush,
         TYPE_GET_ID => Work::Serial,
         TYPE_DISCARD | TYPE_WRITE_ZEROES => {
@@ -255,20 +257,65 @@ pub(crate) fn parse(
 }
 
 #[inline]
-fn transfer(operation: Operation, envelope: &Envelope, profile: &Profile, sectors: u64) -> Work {
+fn transfer(
+    operation: Operation,
+    envelope: &Envelope,
+    (profile, sectors): (&Profile, u64),
+    ranges: &mut Vec<Blocks>,
+) -> Work {
     let bytes = match operation {
         Operation::Read => envelope.writable - 1,
         Operation::Write | Operation::Flush | Operation::Discard | Operation::WriteZeroes => {
             envelope.readable_data
         }
     };
-    if !bytes.is_multiple_of(SECTOR_BYTES) || bytes > limits::REQUEST_BYTES_MAX {
+    if !bytes.is_multiple_of(SECTOR_BYTES) {
         return Work::Answer(Status::Invalid);
     }
     match blocks_of(profile, sectors, envelope.sector, bytes / SECTOR_BYTES) {
         Err(refused) => Work::Answer(refused),
         Ok(Blocks { count: 0, .. }) => Work::Answer(Status::Ok),
+        Ok(blocks) if bytes > limits::REQUEST_BYTES_MAX => {
+            cut_blocks(blocks, profile, ranges);
+            Work::Large(operation)
+        }
         Ok(blocks) => Work::Move(operation, blocks),
+    }
+}
+
+/// Cuts blocks into ranges of as many as a request may have.
+#[cold]
+fn cut_blocks(all: Blocks, profile: &Profile, ranges: &mut Vec<Blocks>) {
+    let most = limits::REQUEST_BYTES_MAX >> profile.block.shift();
+    let most = u32::try_from(most).expect("a request has few blocks");
+    let mut done = 0;
+    while done < all.count {
+        let count = most.min(all.count - done);
+        ranges.push(Blocks {
+            start: all.start + u64::from(done),
+            count,
+        });
+        done += count;
+    }
+}
+
+/// Cuts the data segments of a chain so that each request of `Work::Large` begins with one.
+#[cold]
+pub(crate) fn cut_data(data: &mut Vec<Segment>) {
+    let most = units::bytes_usize(limits::REQUEST_BYTES_MAX);
+    let whole = std::mem::take(data);
+    let mut room = most;
+    for mut segment in whole {
+        while segment.len() > room {
+            data.push(segment.part(0, room));
+            segment = segment.part(room, segment.len() - room);
+            room = most;
+        }
+        data.push(segment);
+        room -= segment.len();
+        if room == 0 {
+            room = most;
+        }
     }
 }
 

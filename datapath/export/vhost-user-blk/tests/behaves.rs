@@ -16,6 +16,7 @@ use common::machine::{
 use common::{Asked, Engine, Mode, SECTORS, Volume, place, profile, settings};
 use guest::Layout;
 use guest::front_end::message as messages;
+use units::{bytes_usize, limits};
 use vhost_user_blk::{Access, CacheMode, MemoryChange, Profile, QueueKey, SessionEvent, feature};
 
 const LAYOUTS: [Layout; 2] = [Layout::Split, Layout::Packed];
@@ -161,6 +162,45 @@ fn a_read_only_volume_is_not_changed() {
     let one = ranges(&[(0, 1)]);
     assert_eq!(guest.rings[0].ask(DISCARD, 0, &one, 0).status, IOERR);
     assert_eq!(guest.rings[0].read(0, 512), [0; 512]);
+}
+
+/// Firmware reads a kernel at once, whatever it is told of sizes.
+#[test]
+fn a_request_of_more_than_is_asked_of_a_volume_at_once_is_carried_out_in_pieces() {
+    const MOST: u64 = limits::REQUEST_BYTES_MAX;
+    let bytes = bytes_usize(2 * MOST + 9 * 512);
+    for layout in LAYOUTS {
+        let place = place();
+        let volume = Volume::new(3 * MOST / 512);
+        let mut settings = settings(&place.path().join("s"), profile(1));
+        settings.sectors = 3 * MOST / 512;
+        let engine = Engine::start(settings, &volume);
+        let mut kind = Kind::new(layout, 1);
+        kind.memory_bytes = 256 << 20;
+        kind.indirect = layout == Layout::Packed;
+        kind.features &= !(feature::SIZE_MAX | feature::SEG_MAX);
+        let mut guest = Guest::start(&engine.path, kind);
+        // Not all of it has room in one turn.
+        engine.host.set_mode(Mode::Full(2));
+        let written = pattern(1, bytes);
+        guest.rings[0].write(3, &written);
+        assert_eq!(guest.rings[0].read(3, bytes), written);
+        let asked: Vec<(u64, u32)> = {
+            let asked = &volume.lock().unwrap().asked;
+            asked.iter().map(|one| (one.start, one.blocks)).collect()
+        };
+        let most = u32::try_from(MOST / 512).unwrap();
+        let next = 3 + u64::from(most);
+        let pieces = [(3, most), (next, most), (next + u64::from(most), 9)];
+        assert_eq!(asked, [pieces, pieces].concat());
+        // A piece that fails is all that it takes.
+        engine.host.set_mode(Mode::FailAt(next));
+        let failed = guest.rings[0].ask(IN, 3, &[], bytes);
+        assert_eq!(failed.status, IOERR);
+        let end = 3 * MOST / 512 - 1;
+        assert_eq!(guest.rings[0].ask(IN, end, &[], bytes).status, IOERR);
+        assert_eq!(guest.rings[0].read(end, 512), [0; 512]);
+    }
 }
 
 #[test]

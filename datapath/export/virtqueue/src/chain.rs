@@ -4,7 +4,7 @@
 //! they go back to, is the matter of the two ring layouts.
 
 use memory::Segment;
-use units::limits::{QUEUE_SIZE_MAX, REQUEST_BYTES_MAX};
+use units::limits::{CHAIN_BYTES_MAX, QUEUE_SIZE_MAX};
 
 use crate::shared::{Pairs, for_each_pair};
 use crate::{GuestMemory, RingError};
@@ -280,7 +280,7 @@ impl<'a, M: GuestMemory> Gather<'a, M> {
     #[inline(always)]
     pub(crate) fn finish(self, head: Head) -> Result<(), RingError> {
         let bytes = self.chain.readable_bytes + self.chain.writable_bytes;
-        if bytes > REQUEST_BYTES_MAX + HEADER_BYTES_MAX {
+        if bytes > CHAIN_BYTES_MAX + HEADER_BYTES_MAX {
             return Err(RingError::RequestTooLarge(bytes));
         }
         self.chain.head = head;

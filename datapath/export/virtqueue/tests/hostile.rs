@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::View;
 use guest::{Driver, Layout, Memory, Options, Part};
 use proptest::prelude::*;
-use units::limits::{QUEUE_SIZE_MAX, REQUEST_BYTES_MAX};
+use units::limits::{CHAIN_BYTES_MAX, QUEUE_SIZE_MAX};
 use virtqueue::{Area, Chain, Features, RingError, RingMemory, Vring};
 
 const NEXT: u16 = 1;
@@ -17,6 +17,9 @@ const INDIRECT: u16 = 4;
 const AVAIL: u16 = 1 << 7;
 
 const SIZE: u16 = 8;
+/// Of the guest, which is sparse: two thirds of the largest request are good to point at.
+const MEMORY_BYTES: u64 = 800 << 20;
+const GOOD_BYTES: u64 = 700 << 20;
 
 struct Attack {
     driver: Driver,
@@ -29,11 +32,11 @@ struct Attack {
 
 impl Attack {
     fn new(layout: Layout) -> Attack {
-        let memory = common::memory(32 << 20);
+        let memory = common::memory(units::bytes_usize(MEMORY_BYTES));
         let driver = Driver::new(&memory, Options::new(layout, SIZE));
         let vring = common::vring(&driver);
         Attack {
-            good: memory.allocate(9 << 20, 4096),
+            good: memory.allocate(units::bytes_usize(GOOD_BYTES), 4096),
             driver,
             vring,
             view: View::new(&memory),
@@ -115,7 +118,7 @@ fn both(prepare: impl Fn(&Attack), error: impl Fn(&Attack) -> RingError) {
 
 #[test]
 fn memory_outside_the_guest() {
-    let end = Memory::START + (32 << 20);
+    let end = Memory::START + MEMORY_BYTES;
     for (address, length) in [
         (0, 1),
         (Memory::START - 1, 2),
@@ -175,13 +178,13 @@ fn readable_after_writable() {
 
 #[test]
 fn a_request_larger_than_the_largest() {
-    let bytes = u32::try_from(REQUEST_BYTES_MAX / 2).unwrap();
+    let bytes = u32::try_from(CHAIN_BYTES_MAX / 2).unwrap();
     both(
         |attack| {
             attack.descriptor(0, attack.part(bytes), NEXT, 1);
             attack.descriptor(1, attack.part(bytes + 4097), WRITE, 1);
         },
-        |_| RingError::RequestTooLarge(REQUEST_BYTES_MAX + 4097),
+        |_| RingError::RequestTooLarge(CHAIN_BYTES_MAX + 4097),
     );
     for layout in BOTH {
         let mut attack = Attack::new(layout);
@@ -267,8 +270,8 @@ fn tables_break_the_same_rules_as_rings() {
         |_| RingError::ReadableAfterWritable,
     );
     both(
-        |attack| table(attack, (9 << 20, 0), (9 << 20, WRITE)),
-        |_| RingError::RequestTooLarge(18 << 20),
+        |attack| table(attack, (600 << 20, 0), (600 << 20, WRITE)),
+        |_| RingError::RequestTooLarge(1200 << 20),
     );
 }
 
@@ -636,7 +639,7 @@ proptest! {
                         let bytes: usize = segments.map(|segment| segment.len()).sum();
                         let said = chain.readable_bytes + chain.writable_bytes;
                         prop_assert_eq!(units::bytes_u64(bytes), said);
-                        prop_assert!(said <= REQUEST_BYTES_MAX + 4096);
+                        prop_assert!(said <= CHAIN_BYTES_MAX + 4096);
                         prop_assert!(chain.head.id() < size);
                         prop_assert!(!taken.contains(&chain.head));
                         taken.push(chain.head);

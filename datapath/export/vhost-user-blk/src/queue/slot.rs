@@ -2,7 +2,7 @@
 
 use block::{Cookie, Operation, Part, Request, Stability, Status};
 use memory::{Segment, SegmentList};
-use units::Instant;
+use units::{Instant, bytes_u64, limits};
 use virtqueue::Head;
 
 use crate::request::{self, Blocks, Work};
@@ -82,7 +82,9 @@ impl Slot {
     pub(super) fn operation(&self) -> Option<Operation> {
         match self.work {
             Work::Answer(_) | Work::Serial => None,
-            Work::Move(operation, _) | Work::Ranges(operation) => Some(operation),
+            Work::Move(operation, _) | Work::Large(operation) | Work::Ranges(operation) => {
+                Some(operation)
+            }
             Work::Flush => Some(Operation::Flush),
         }
     }
@@ -93,18 +95,35 @@ impl Slot {
         let (operation, blocks) = match self.work {
             _ if self.phase == Phase::Flushing => (Operation::Flush, Blocks::NONE),
             Work::Move(operation, blocks) => (operation, blocks),
+            Work::Large(_) => return self.next_of_large(),
             Work::Ranges(operation) => (operation, self.ranges[self.submitted]),
             Work::Flush | Work::Answer(_) | Work::Serial => (Operation::Flush, Blocks::NONE),
         };
+        self.request(operation, blocks, self.segments)
+    }
+
+    #[inline(always)]
+    fn request(&self, operation: Operation, blocks: Blocks, segments: SegmentList) -> Request {
         Request {
             operation,
             start: blocks.start,
             blocks: blocks.count,
             part: Part::WHOLE,
-            segments: self.segments,
+            segments,
             stability: Stability::MayChange,
             cookie: Cookie(u64::from(self.head.id())),
         }
+    }
+
+    /// As `next_request`, of data that was cut where requests begin.
+    #[cold]
+    fn next_of_large(&self) -> Request {
+        let operation = self.operation().expect("it moves data");
+        let offset = bytes_u64(self.submitted) * limits::REQUEST_BYTES_MAX;
+        let bytes = limits::REQUEST_BYTES_MAX.min(self.bytes - offset);
+        let [offset, bytes] = [offset, bytes].map(units::bytes_usize);
+        let segments = self.segments.whole(offset, bytes);
+        self.request(operation, self.ranges[self.submitted], segments)
     }
 }
 

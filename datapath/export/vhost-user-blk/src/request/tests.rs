@@ -118,7 +118,7 @@ fn what_does_not_fit_is_refused() {
         (&p, header(0, 0), 512, Status::Invalid),
         (&p, header(0, 0), 514, Status::Invalid),
         (&p, with_data(1, 0, 511), 1, Status::Invalid),
-        (&p, header(0, 0), most + 513, Status::Invalid),
+        (&p, header(0, 0), most + 513, Status::OutOfRange),
         (&p, header(0, SIZE), 513, Status::OutOfRange),
         (&p, header(0, SIZE - 1), 1025, Status::OutOfRange),
         (&p, header(0, u64::MAX), 513, Status::OutOfRange),
@@ -317,4 +317,29 @@ fn a_chain_without_its_ends_is_malformed() {
         open(parts(&header, &[Segment::EMPTY])).map(|_| ()),
         Err(Malformed::NoStatus)
     );
+}
+
+#[test]
+fn data_is_cut_where_requests_begin() {
+    const MIB: usize = 1 << 20;
+    for (cuts, pieces) in [
+        (&[16 * MIB, MIB][..], &[16 * MIB, MIB][..]),
+        (&[33 * MIB], &[16 * MIB, 16 * MIB, MIB]),
+        (
+            &[3 * MIB, 15 * MIB, 30 * MIB],
+            &[3 * MIB, 13 * MIB, 2 * MIB, 14 * MIB, 16 * MIB],
+        ),
+    ] {
+        let mut bytes = Bytes::new(vec![0; cuts.iter().sum()], cuts);
+        let mut data = bytes.segments();
+        let first = data[0].address();
+        cut_data(&mut data);
+        let lengths: Vec<usize> = data.iter().map(|part| part.len()).collect();
+        assert_eq!(lengths, pieces);
+        let mut at = 0;
+        for part in data {
+            assert_eq!(part.address().addr() - first.addr(), at);
+            at += part.len();
+        }
+    }
 }

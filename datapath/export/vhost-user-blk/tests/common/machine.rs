@@ -206,6 +206,7 @@ pub struct Kind {
     /// Descriptors of the rings that in-flight memory is asked for, if more than that.
     pub size_told: u16,
     pub queues: u16,
+    pub memory_bytes: usize,
     pub indirect: bool,
     /// Virtio features to choose, of those offered; the layout's own is added.
     pub features: u64,
@@ -219,6 +220,7 @@ impl Kind {
             size: 32,
             size_told: 0,
             queues,
+            memory_bytes: 32 << 20,
             indirect: false,
             features: ALL_FEATURES,
             protocol: ALL_PROTOCOL,
@@ -254,7 +256,7 @@ impl Guest {
 
     /// A guest that has not connected.
     pub fn boot(kind: Kind) -> Guest {
-        let memory = Arc::new(Memory::new(32 << 20).unwrap());
+        let memory = Arc::new(Memory::new(kind.memory_bytes).unwrap());
         let options = Options {
             event_idx: kind.features & feature::EVENT_IDX != 0,
             ..Options::new(kind.layout, kind.size)
