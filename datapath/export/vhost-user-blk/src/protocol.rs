@@ -6,9 +6,10 @@
 use std::fs::File;
 
 use vhost::vhost_user::message::{
-    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
-    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
-    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+    FrontendReq, VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags,
+    VhostUserInflight, VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures,
+    VhostUserShMemConfig, VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags,
+    VhostUserVringState,
 };
 use vhost::vhost_user::{Backend, Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
@@ -33,6 +34,25 @@ fn offered() -> VhostUserProtocolFeatures {
         | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
         | VhostUserProtocolFeatures::RESET_DEVICE
         | VhostUserProtocolFeatures::BACKEND_REQ
+}
+
+/// Whether a message may begin or end a ring, or take or give memory or what was under way.
+pub(crate) fn touches_rings(request: u32) -> bool {
+    let others = [
+        FrontendReq::GET_FEATURES,
+        FrontendReq::SET_FEATURES,
+        FrontendReq::SET_OWNER,
+        FrontendReq::GET_PROTOCOL_FEATURES,
+        FrontendReq::SET_PROTOCOL_FEATURES,
+        FrontendReq::GET_QUEUE_NUM,
+        FrontendReq::SET_BACKEND_REQ_FD,
+        FrontendReq::GET_CONFIG,
+        FrontendReq::GET_MAX_MEM_SLOTS,
+        // QEMU says these before it asks for the configuration.
+        FrontendReq::SET_VRING_CALL,
+        FrontendReq::SET_VRING_ERR,
+    ];
+    !others.map(u32::from).contains(&request)
 }
 
 const NOT_OFFERED: Error = Error::InvalidOperation("a message that was not offered");

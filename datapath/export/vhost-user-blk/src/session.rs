@@ -1,7 +1,9 @@
 //! The control side of an export: its socket, its threads, and the front-ends that come and go.
 //!
 //! One thread listens; each front-end that is served has a thread of its own, so that one that
-//! is slow, silent or being drained does not keep others from being answered or refused.
+//! is slow, silent or being drained does not keep others from being answered or refused. Who
+//! comes while one that has hung up is being drained waits in its own thread, as soon as it says
+//! something about rings or memory: requests of the same rings would be carried out twice.
 //! What does not live here: what messages mean (`connection.rs`), requests (`queue.rs`).
 
 use std::io::ErrorKind;
@@ -20,11 +22,16 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use crate::connection::{Connection, Outside};
 use crate::host::{Host, SessionEvent};
 use crate::profile::{Profile, Shown};
+use crate::protocol::touches_rings;
 use crate::socket::{BindError, Bound, SocketSettings};
-use crate::system::{Event, Patience, Readiness, peek_channel, send_now, wait};
+use crate::system::{
+    Event, Patience, Readiness, peek_channel, peek_request, send_now, wait, wait_end,
+};
 
 /// Front-ends of one shared export at a time.
 pub const FRONT_ENDS_MAX: usize = 8;
+/// Threads of front-ends of one export: those that are connected, and those that leave.
+const FRONT_END_THREADS_MAX: usize = 64;
 /// Broken queues are told to the log at most once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// When to try again after a connection could not be accepted.
@@ -113,11 +120,22 @@ impl Common {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A front-end that has hung up, and is not buried yet.
-    fn gone(&self) -> Option<u32> {
+    /// How many front-ends are connected, and which have hung up and have rings that may not have
+    /// ended yet.
+    fn present(&self) -> (usize, Vec<u32>) {
         let known = self.known();
-        let gone = known.iter().find(|known| known.is_gone());
-        gone.map(|known| known.front_end)
+        let gone = known.iter().filter(|known| known.is_gone());
+        let gone: Vec<u32> = gone.map(|known| known.front_end).collect();
+        (known.len() - gone.len(), gone)
+    }
+
+    /// The rings of a front-end have ended: those that wait for that may go on.
+    fn forget(&self, front_end: u32) {
+        let mut known = self.known();
+        known.retain(|known| known.front_end != front_end);
+        for other in known.iter() {
+            other.wake.signal();
+        }
     }
 
     fn is_stopping(&self) -> bool {
@@ -231,7 +249,7 @@ impl SessionHandle {
         SessionStatus {
             ready: self.common.ready.load(Ordering::Acquire),
             sectors: self.common.shown.sectors(),
-            // One that has hung up is buried with the next connection, and is nobody's until then.
+            // One that has hung up stays until its last request is answered, and is nobody's then.
             front_ends: (self.common.known().iter())
                 .filter(|known| !known.is_gone())
                 .map(status)
@@ -341,9 +359,6 @@ impl Listening {
         if thread.join().is_err() {
             self.common.host.event(&SessionEvent::Panicked);
         }
-        self.common
-            .known()
-            .retain(|known| known.front_end != front_end);
     }
 
     fn accept(&mut self) {
@@ -370,27 +385,25 @@ impl Listening {
             }
         };
         // A front-end that came back has closed its old connection before; whoever is gone makes
-        // room, but what was taken from its rings is finished first. Also of a shared export: who
+        // room. What was taken from its rings is finished first: also of a shared export who
         // comes may be the same guest, with the same rings and memory.
-        while let Some(front_end) = self.common.gone() {
-            self.join(front_end);
-        }
+        let (connected, gone) = self.common.present();
         let most = match self.common.sharing {
             Sharing::Exclusive => 1,
             Sharing::Shared => FRONT_ENDS_MAX,
         };
-        if self.threads.len() >= most {
+        if connected >= most || self.threads.len() >= FRONT_END_THREADS_MAX {
             let why = "as many front-ends as may be are connected";
             self.common.host.event(&SessionEvent::Refused { why });
             return;
         }
-        if self.serve(stream).is_err() {
+        if self.serve(stream, gone).is_err() {
             let why = "no resources for another front-end";
             self.common.host.event(&SessionEvent::Refused { why });
         }
     }
 
-    fn serve(&mut self, stream: UnixStream) -> std::io::Result<()> {
+    fn serve(&mut self, stream: UnixStream, earlier: Vec<u32>) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         let front_end = self.next;
         self.next += 1;
@@ -412,6 +425,7 @@ impl Listening {
             common: Arc::clone(&self.common),
             stream: stream.try_clone()?,
             wake,
+            earlier,
             teller: Teller::default(),
         };
         self.common
@@ -441,12 +455,28 @@ struct Serving {
     /// A second handle of the connection, to wait on.
     stream: UnixStream,
     wake: Event,
+    /// Who had hung up when this one came: until their rings have ended it is told what it asks,
+    /// and no more.
+    earlier: Vec<u32>,
     teller: Teller,
+}
+
+/// Tells others when the rings of a front-end have ended, whatever ended them.
+struct Leaves(Arc<Common>, u32);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        let Leaves(common, front_end) = self;
+        common.forget(*front_end);
+        // The thread that listens buries us.
+        common.wake.signal();
+    }
 }
 
 impl Serving {
     fn run(mut self, stream: UnixStream, connection: Connection) {
         self.common.host.begin_thread();
+        let leaves = Leaves(Arc::clone(&self.common), self.front_end);
         let connection = Arc::new(Mutex::new(connection));
         let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&connection));
         // Foreign bytes are parsed by a foreign crate in there: a panic is this front-end's end,
@@ -461,9 +491,19 @@ impl Serving {
             Ok(why) => host.event(&SessionEvent::Disconnected { front_end, why }),
             Err(_) => host.event(&SessionEvent::Panicked),
         }
+        drop(leaves);
         let _ = self.stream.shutdown(Shutdown::Both);
-        // The thread that listens buries us, and may have a successor waiting.
-        self.common.wake.signal();
+    }
+
+    /// Whether the next message has to wait until the rings of earlier front-ends have ended.
+    fn is_held(&mut self) -> bool {
+        if self.earlier.is_empty() {
+            return false;
+        }
+        let known = self.common.known();
+        let is_there = |of: &u32| known.iter().any(|known| known.front_end == *of);
+        self.earlier.retain(is_there);
+        !self.earlier.is_empty() && peek_request(&self.stream).is_some_and(touches_rings)
     }
 
     /// Follows messages until the connection ends; says why it did.
@@ -474,10 +514,13 @@ impl Serving {
     ) -> String {
         let lock = || connection.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.common.is_stopping() {
-            let ready = wait(
-                [Some(self.wake.as_fd()), Some(self.stream.as_fd())],
-                Patience::Endless,
-            );
+            let is_held = self.is_held();
+            let ready = if is_held {
+                wait_end(&self.wake, &self.stream)
+            } else {
+                let both = [Some(self.wake.as_fd()), Some(self.stream.as_fd())];
+                wait(both, Patience::Endless)
+            };
             let [wake, talking] = match ready {
                 Ok(ready) => ready,
                 Err(error) => return error.to_string(),
@@ -487,8 +530,12 @@ impl Serving {
                 let broken = lock().broken();
                 self.teller.tell(broken, &*self.common.host);
             }
-            if talking == Readiness::Idle {
-                continue;
+            match talking {
+                Readiness::Idle => continue,
+                Readiness::Gone if is_held => return "it hung up".to_owned(),
+                // What has come meanwhile may have to wait.
+                Readiness::Readable | Readiness::Gone if self.is_held() => continue,
+                Readiness::Readable | Readiness::Gone => {}
             }
             if let Some(channel) = peek_channel(&self.stream) {
                 lock().peeked = Some(channel);

@@ -110,12 +110,36 @@ pub(crate) fn wait<const N: usize>(
     descriptors: [Option<BorrowedFd<'_>>; N],
     patience: Patience,
 ) -> io::Result<[Readiness; N]> {
-    let mut polled = descriptors.map(|descriptor| libc::pollfd {
-        // poll(2): a negative descriptor is left out.
-        fd: descriptor.map_or(-1, |descriptor| descriptor.as_raw_fd()),
-        events: libc::POLLIN | libc::POLLRDHUP,
+    poll(
+        descriptors.map(|descriptor| libc::pollfd {
+            // poll(2): a negative descriptor is left out.
+            fd: descriptor.map_or(-1, |descriptor| descriptor.as_raw_fd()),
+            events: libc::POLLIN | libc::POLLRDHUP,
+            revents: 0,
+        }),
+        patience,
+    )
+}
+
+/// Waits until `wake` is signalled, or the other side of `stream` is gone. What there is to read
+/// does not count.
+pub(crate) fn wait_end(wake: &Event, stream: &UnixStream) -> io::Result<[Readiness; 2]> {
+    let look = |fd: BorrowedFd<'_>, events| libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events,
         revents: 0,
-    });
+    };
+    let both = [
+        look(wake.as_fd(), libc::POLLIN),
+        look(stream.as_fd(), libc::POLLRDHUP),
+    ];
+    poll(both, Patience::Endless)
+}
+
+fn poll<const N: usize>(
+    mut polled: [libc::pollfd; N],
+    patience: Patience,
+) -> io::Result<[Readiness; N]> {
     let count = libc::nfds_t::try_from(N).expect("a handful");
     let timeout = match patience {
         Patience::Endless => -1,
@@ -145,6 +169,20 @@ const SET_BACKEND_REQ_FD: u32 = 21;
 const HEADER_BYTES: usize = 12;
 /// Descriptors that one message may carry.
 const DESCRIPTORS_MAX: usize = 32;
+
+/// The number of the next message, which is not taken; `None` when nothing has come. Of a message
+/// that has not come as far as its number: 0, which no message has.
+pub(crate) fn peek_request(stream: &UnixStream) -> Option<u32> {
+    use rustix::net::{RecvFlags, recv};
+    let mut number = [0u8; 4];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let (length, _) = recv(stream, &mut number[..], flags).ok()?;
+    match length {
+        0 => None,
+        4 => Some(u32::from_ne_bytes(number)),
+        _ => Some(0),
+    }
+}
 
 /// Looks at the next message without taking it: when it hands over the back-end's own channel,
 /// a duplicate of that channel comes back.
@@ -323,6 +361,21 @@ mod tests {
         let header = [12u8, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0];
         theirs.send_with_fd(&header[..], ours.as_raw_fd()).unwrap();
         assert!(peek_channel(&ours).is_none());
+    }
+
+    #[test]
+    fn the_number_of_a_message_is_seen_when_all_of_it_is_there() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        assert_eq!(peek_request(&ours), None);
+        let number = 5u32.to_ne_bytes();
+        (&theirs).write_all(&number[..3]).unwrap();
+        assert_eq!(peek_request(&ours), Some(0));
+        (&theirs).write_all(&number[3..]).unwrap();
+        assert_eq!(peek_request(&ours), Some(5));
+        let mut taken = [0u8; 4];
+        (&ours).read_exact(&mut taken).unwrap();
+        drop(theirs);
+        assert_eq!(peek_request(&ours), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::machine::{
@@ -13,7 +14,7 @@ use common::machine::{
 };
 use common::{Engine, Mode, SECTORS, Volume, place, profile, settings};
 use guest::Layout;
-use guest::front_end::{FrontEnd, message as messages, protocol};
+use guest::front_end::{FrontEnd, message as messages, protocol, state};
 use vhost_user_blk::{BindErrorKind, Session, SessionEvent, Sharing};
 use virtqueue::RingError;
 
@@ -71,25 +72,91 @@ fn a_shared_export_serves_several_and_keeps_their_cache_modes_apart() {
     assert_eq!(two.rings[0].read(2, 512), [2; 512]);
 }
 
+const BOTH: [Sharing; 2] = [Sharing::Exclusive, Sharing::Shared];
+
+/// An export of one queue, and a guest that has hung up while its write to sector 1 is held.
+fn hung(place: &std::path::Path, volume: &Arc<Mutex<Volume>>, sharing: Sharing) -> (Engine, Guest) {
+    let mut settings = settings(&place.join("s"), profile(1));
+    settings.sharing = sharing;
+    let engine = Engine::start(settings, volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    engine.host.set_mode(Mode::Hold);
+    guest.rings[0].send(OUT, 1, &[1; 512], 0);
+    engine.host.wait_held(1);
+    guest.disconnect();
+    (engine, guest)
+}
+
+/// A front-end that says what QEMU does before its machine runs, and then asks where a ring goes
+/// on. It does not wait for answers without end.
+fn comes_back(engine: &Engine) -> FrontEnd {
+    let mut again = FrontEnd::connect(&engine.path).unwrap();
+    again.set_patience(Duration::from_secs(10)).unwrap();
+    let negotiated = again.negotiate(ALL_FEATURES, ALL_PROTOCOL);
+    negotiated.expect("nothing of this has to do with rings");
+    for event in [messages::SET_VRING_ERR, messages::SET_VRING_CALL] {
+        again.set_event(event, 0, None).unwrap();
+    }
+    assert_eq!(again.configuration(32, 1).unwrap(), [1]);
+    let ring = state(0, 0);
+    again.send(messages::GET_VRING_BASE, &ring, &[]).unwrap();
+    again
+}
+
 /// Its rings would be served twice at once: what hangs there would be carried out again, from
 /// memory that is somebody else's by then.
 #[test]
-fn who_comes_back_to_a_shared_export_is_served_when_its_last_requests_are_answered() {
-    let (place, volume) = (place(), Volume::new(SECTORS));
-    let mut shared = settings(&place.path().join("s"), profile(1));
-    shared.sharing = Sharing::Shared;
-    let engine = Engine::start(shared, &volume);
-    let mut one = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
-    engine.host.set_mode(Mode::Hold);
-    one.rings[0].send(OUT, 1, &[1; 512], 0);
-    engine.host.wait_held(1);
-    drop(one);
-    let again = FrontEnd::connect(&engine.path).unwrap();
-    again.send(messages::GET_FEATURES, &[], &[]).unwrap();
-    let waits = again.is_silent(Duration::from_millis(300));
-    engine.host.set_mode(Mode::Serve);
-    assert!(waits);
-    assert!(!again.is_silent(Duration::from_secs(30)));
+fn who_comes_back_is_served_when_its_last_requests_are_answered() {
+    for sharing in BOTH {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let (engine, mut guest) = hung(place.path(), &volume, sharing);
+        let [before] = engine.host.running()[..] else {
+            panic!("one ring runs");
+        };
+        let (sender, came_back) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (path, guest) = (engine.path.clone(), &mut guest);
+            scope.spawn(move || sender.send(guest.connect(&path).is_ok()));
+            let waits = came_back.recv_timeout(Duration::from_millis(300));
+            let running = engine.host.running();
+            engine.host.set_mode(Mode::Serve);
+            assert!(waits.is_err(), "{sharing:?}");
+            assert_eq!(running, [before], "{sharing:?}");
+            assert!(came_back.recv().unwrap(), "{sharing:?}");
+        });
+        assert_eq!(guest.rings[0].wait().status, OK);
+        guest.rings[0].write(2, &[2; 512]);
+        assert_eq!(volume.lock().unwrap().writes[&1], 1, "{sharing:?}");
+    }
+}
+
+/// The thread that listens waited for the last request of whoever had hung up, and everybody
+/// that connected stood still with it, also when the export was removed.
+#[test]
+fn who_waits_for_requests_of_an_earlier_one_keeps_nobody_waiting() {
+    for sharing in BOTH {
+        let (place, volume) = (place(), Volume::new(SECTORS));
+        let (mut engine, _guest) = hung(place.path(), &volume, sharing);
+        let most = if sharing == Sharing::Exclusive { 1 } else { 8 };
+        let again: Vec<FrontEnd> = (0..most).map(|_| comes_back(&engine)).collect();
+        let more = FrontEnd::connect(&engine.path).unwrap();
+        assert!(more.is_cut(), "there are as many as may be");
+        assert!(again[0].is_silent(Duration::from_millis(300)));
+        // Who gives up makes room at once.
+        drop(again);
+        let again = comes_back(&engine);
+        assert!(again.is_silent(Duration::from_millis(300)));
+
+        let session = engine.session.take().expect("started");
+        std::thread::scope(|scope| {
+            let stopper = scope.spawn(move || session.stop());
+            assert!(again.is_cut(), "the export is removed");
+            let is_over = stopper.is_finished();
+            engine.host.set_mode(Mode::Serve);
+            assert!(!is_over, "the last request is not answered");
+        });
+        assert_eq!(volume.lock().unwrap().writes[&1], 1, "{sharing:?}");
+    }
 }
 
 #[test]

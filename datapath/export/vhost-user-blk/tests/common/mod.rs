@@ -495,6 +495,10 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A test that fails ends, whatever it holds.
+            self.host.set_mode(Mode::Serve);
+        }
         drop(self.session.take());
         drop(self.reactor.take());
     }
