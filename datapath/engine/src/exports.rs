@@ -68,8 +68,8 @@ pub struct ExportHost {
     past: Arc<Past>,
     spread: Spread,
     /// By number: where a queue that was moved has gone. It begins there when its front-end comes
-    /// again, which has another number then. Held during every change of rings: one that is on its
-    /// way from reactor to reactor is on neither, and would miss its end or new memory.
+    /// again, which has another number then. Held whenever rings are asked to change: one that is
+    /// on its way from reactor to reactor is on neither, and would miss its end or new memory.
     places: Mutex<BTreeMap<u16, ReactorIndex>>,
     /// Where front-ends promise that their memory stays.
     pinner: Option<Pinner>,
@@ -284,10 +284,13 @@ impl Host for ExportHost {
     }
 
     fn stop_queue(&self, key: QueueKey) -> u32 {
-        let _places = self.places();
+        let answer = {
+            let _places = self.places();
+            self.let_leave(key, Leaving::Ends)
+        };
         // For as long as it takes: the guest's memory is let go afterwards, and drives still read
-        // and write there. Whoever must not wait for this waits with a bound of its own.
-        let answer = self.let_leave(key, Leaving::Ends);
+        // and write there. Whoever must not wait for this waits with a bound of its own; others
+        // change rings meanwhile, and this one ends whatever they do.
         let stopped = answer.and_then(|answer| answer.recv().ok());
         if let Some(pinner) = &self.pinner
             && self.was_last(key.front_end)

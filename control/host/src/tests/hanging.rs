@@ -428,6 +428,48 @@ fn a_queue_that_cannot_leave_stays_and_moves_later() {
     });
 }
 
+/// Who ended waited for its last request under a lock that all others of its export need.
+#[test]
+fn a_queue_that_cannot_end_yet_holds_up_no_other_of_its_export() {
+    let bench = Bench::tank();
+    let volume = volume_of("v", "tank", MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let create = ExportCreate {
+        sharing: Sharing::Shared,
+        ..export_of(&bench, "e", "v")
+    };
+    bench.host.export_named(&create).expect("a socket");
+    let socket = bench.path("e.sock");
+    let (mut ends, mut other) = (Guest::connect(&socket), Guest::connect(&socket));
+    let queues = || bench.host.exports().remove(0).queues.len();
+    wait_until("the queues are there", || queues() == 2);
+    let to = |core| QueueMove { queue: 0, core };
+    bench.host.move_queue("e", to(0)).expect("both are idle");
+
+    for name in ["one", "two", "three"] {
+        // Too short for a member to be late.
+        bench.inject(name, Fault::Delay(Duration::from_millis(2500)));
+    }
+    let index = bench.host.state().arrays["tank"].index;
+    let pending = || {
+        let state = bench.host.engine.array_state(index).expect("it runs");
+        state.pending
+    };
+    ends.write(0);
+    wait_until("the write is on its way", || pending() > 0);
+    drop(ends);
+    let patience = bench.host.engine.patience();
+    bench.host.engine.set_patience(PATIENCE);
+    // Until the engine has seen that it has hung up, it may be moved as the other.
+    let moved = (0..10).any(|_| bench.host.move_queue("e", to(1)).is_ok());
+    let hung = pending() > 0;
+    bench.host.engine.set_patience(patience);
+    relieve(&bench);
+    assert!(moved && hung, "the drives still hung: {hung}");
+    wait_until("it has ended", || queues() == 1);
+    other.fill(8, 2);
+}
+
 #[test]
 fn an_export_that_cannot_end_yet_holds_its_volume_and_nobody_else() {
     super::on_both_kinds(|| {

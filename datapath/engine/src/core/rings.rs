@@ -208,6 +208,10 @@ impl Core {
         };
         self.unwatch(place);
         let ring = self.rings[place].as_mut().expect("found");
+        if matches!(ring.stopping, Some((_, Leaving::Ends))) {
+            // Nobody moves it any more, and whoever waits for its end is told of that.
+            return;
+        }
         ring.queue.quiesce();
         ring.stopping = Some((answer, leaving));
     }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 use array::format::{ExtentRun, ExtentSpace, VolumeRecord, VolumeState};
@@ -461,6 +461,22 @@ fn a_ring_that_left_after_its_reactor_slept_is_not_watched_any_more() {
         assert!(sleep(&mut core, LONG));
         assert_eq!(core.awake, [0]);
     }
+}
+
+#[test]
+fn a_ring_that_ends_is_not_moved_and_its_end_is_told() {
+    let (mut core, mut guests) = core::<1>();
+    guests[0].ask();
+    let slot = take(&mut core, 0);
+    let (sender, ended) = channel();
+    core.stop_ring(1, key(0), (sender, Leaving::Ends));
+    let (sender, moved) = channel();
+    core.stop_ring(1, key(0), (sender, Leaving::Moves));
+    assert_eq!(moved.try_recv().err(), Some(TryRecvError::Disconnected));
+    core.stay(1, key(0));
+    complete(&mut core, 0, slot);
+    core.turn(MonotonicClock.now());
+    assert!(matches!(ended.try_recv(), Ok(Stopped::Ended(_))));
 }
 
 #[test]
