@@ -1,12 +1,15 @@
-//! The engine ends: exports first, all at once, then arrays are marked clean.
+//! The engine ends: exports first, all at once, then arrays are marked clean, all at once as well.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use control::{Answer, ErrorKind};
+use engine::StartError;
 use units::{ArrayIndex, Clock, MonotonicClock};
 use uuid::Uuid;
 
 use crate::Host;
+use crate::apart::apart;
 use crate::error::{error, of_start};
 use crate::state::ArrayEntry;
 
@@ -41,18 +44,7 @@ impl Host {
         self.end_zeroing(None);
         // Of those that do not end in order nobody can be asked afterwards.
         self.look_who_is_in_sync();
-        for (name, index, uuid) in arrays {
-            match self.engine.stop_array(index) {
-                Ok(last) => {
-                    last.inspect(|config| self.note_membership(config));
-                    self.end_begun(uuid, None);
-                }
-                Err(start) => {
-                    tracing::error!(event = "array_not_clean", array = name, error = %start, "comes up dirty");
-                    first = first.and(Err(of_start(format!("array {name}"), &start)));
-                }
-            }
-        }
+        first = first.and(self.stop_arrays(arrays));
         for (name, _) in waiting {
             tracing::error!(
                 event = "array_not_clean",
@@ -65,6 +57,35 @@ impl Host {
         }
         self.state().drives.clear();
         self.engine.stop();
+        first
+    }
+
+    /// Stops arrays and marks them clean, all at once: one that hangs keeps no other from it.
+    fn stop_arrays(&self, arrays: Vec<(String, ArrayIndex, Uuid)>) -> Answer<()> {
+        let stop = |(_, index, uuid): &(String, ArrayIndex, Uuid)| {
+            let (index, uuid) = (*index, *uuid);
+            let (host, engine) = (self.myself.clone(), Arc::clone(&self.engine));
+            move || {
+                let last = engine.stop_array(index)?;
+                if let Some(host) = host.upgrade() {
+                    last.inspect(|config| host.note_membership(config));
+                    host.end_begun(uuid, None);
+                }
+                Ok(())
+            }
+        };
+        // Each says by itself that it is late: once for its record, and once for its requests.
+        let stopped = apart(
+            3 * self.engine.patience(),
+            arrays.iter().map(stop).collect(),
+        );
+        let mut first = Ok(());
+        for ((name, ..), stopped) in arrays.iter().zip(stopped) {
+            if let Err(start) = stopped.unwrap_or(Err(StartError::Late)) {
+                tracing::error!(event = "array_not_clean", array = name, error = %start, "comes up dirty");
+                first = first.and(Err(of_start(format!("array {name}"), &start)));
+            }
+        }
         first
     }
 

@@ -125,6 +125,8 @@ pub struct Engine {
     pub(crate) late: Mutex<Vec<LateChange>>,
     /// Arrays that have been told to stop, until all reactors have let go of them.
     pub(crate) stops: Mutex<BTreeMap<ArrayIndex, Stop>>,
+    /// Held while what has become of late stops is noted among these.
+    pub(crate) noting_stops: Mutex<()>,
     pinned: Mutex<Pinned>,
     patience_ms: AtomicU64,
 }
@@ -198,6 +200,7 @@ impl Engine {
             events: Mutex::new(Some(events)),
             late: Mutex::default(),
             stops: Mutex::default(),
+            noting_stops: Mutex::default(),
             pinned: Mutex::default(),
             patience_ms: AtomicU64::new(milliseconds(settings.patience)),
         }))

@@ -58,6 +58,11 @@ impl Engine {
 
     /// Notes what has become of stops that were late.
     pub(crate) fn note_decided_stops(&self) {
+        // What one has taken and not noted yet another would miss, and say that it was refused.
+        let _noting = self
+            .noting_stops
+            .lock()
+            .expect("nothing panics under this lock");
         for (array, told) in self.take_decided_stops() {
             self.note_stop(array, told);
         }

@@ -112,3 +112,26 @@ fn an_array_that_waits_for_members_does_not_hurry_the_others() {
     bench.host.shutdown().expect_err("one waits");
     assert!(is_clean(&pond[0]), "it had the time that it takes");
 }
+
+/// Arrays were stopped one after the other: those behind one that hung were still unclean when
+/// whoever ended the engine had enough.
+#[test]
+fn an_array_that_hangs_keeps_no_other_from_being_clean() {
+    let bench = bench();
+    let (tank, pond) = (drives(&bench, &TANK), drives(&bench, &POND));
+    inject(&pond, Fault::Delay(HANG));
+    let patience = Duration::from_secs(8);
+    bench.host.engine.set_patience(patience);
+    let begun = MonotonicClock.now();
+    let took = || MonotonicClock.now().since(begun);
+    let clean_after = std::thread::scope(|scope| {
+        scope.spawn(|| bench.host.shutdown().expect_err("one hangs"));
+        while !is_clean(&tank[0]) && took() < patience {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        took()
+    });
+    pond.iter().for_each(|drive| drive.clear_faults());
+    assert!(clean_after < patience, "{clean_after:?}");
+    assert!(!is_clean(&pond[0]));
+}
