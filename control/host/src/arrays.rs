@@ -141,7 +141,7 @@ impl Host {
         self.forget_array((name, uuid), marks);
         self.forget_membership(uuid);
         for volume in &config.volumes {
-            self.state().limits.remove(&volume.uuid);
+            self.state().limits.remove(&(uuid, volume.uuid));
         }
         tracing::info!(event = "array_destroyed", array = name, "destroyed");
         Ok(left)

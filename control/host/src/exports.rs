@@ -69,7 +69,7 @@ impl Host {
         let (id, (limiter, past)) = {
             let mut state = self.state();
             state.next_export += 1;
-            let shared = state.limits.entry(located.volume).or_default().shared();
+            let shared = state.limits.entry(located.key()).or_default().shared();
             (state.next_export, shared)
         };
         let served = Served {

@@ -271,7 +271,8 @@ pub(crate) struct State {
     pub(crate) arrays: BTreeMap<String, ArrayEntry>,
     pub(crate) exports: BTreeMap<String, ExportEntry>,
     pub(crate) ending: BTreeMap<String, Ending>,
-    pub(crate) limits: BTreeMap<Uuid, LimitEntry>,
+    /// By array and volume: somebody may have chosen one uuid for volumes of two arrays.
+    pub(crate) limits: BTreeMap<(Uuid, Uuid), LimitEntry>,
     pub(crate) jobs: BTreeMap<u64, JobEntry>,
     /// Copies that are being made, by their jobs.
     pub(crate) copies: BTreeMap<u64, CopyEntry>,

@@ -423,8 +423,8 @@ pub(crate) fn volume(
     let exports = state
         .exports
         .values()
-        .filter(|export| export.volume == record.uuid);
-    let limits = state.limits.get(&record.uuid);
+        .filter(|export| (export.array, export.volume) == (entry.uuid, record.uuid));
+    let limits = state.limits.get(&(entry.uuid, record.uuid));
     let throttled = limits.map(|entry| entry.limiter.throttled());
     let throttled = throttled.unwrap_or_default();
     let found = io_counters(done);

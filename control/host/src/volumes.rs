@@ -38,6 +38,13 @@ pub(crate) struct Located {
     pub(crate) name: String,
 }
 
+impl Located {
+    /// What limits and counters are kept by.
+    pub(crate) fn key(&self) -> (Uuid, Uuid) {
+        (self.array_uuid, self.volume)
+    }
+}
+
 impl Host {
     /// Finds a volume of a running array.
     pub(crate) fn locate_volume(&self, key: &VolumeKey) -> Answer<Located> {
@@ -87,7 +94,7 @@ impl Host {
             return Err(error(ErrorKind::Exists, object, text).next("choose another uuid"));
         }
         // Those of one that was deleted late.
-        self.state().limits.remove(&create.uuid);
+        self.state().limits.remove(&(uuid, create.uuid));
         let superblock = self.superblock_of(&create.array)?;
         let mut config = self.running_config(array, &create.array)?;
         let new = NewVolume {
@@ -215,7 +222,7 @@ impl Host {
             .delete(volume)
             .map_err(|refused| of_volume(object.clone(), &refused))?;
         self.commit_volumes(&object, array, &config)?;
-        self.state().limits.remove(&volume);
+        self.state().limits.remove(&(array_uuid, volume));
         tracing::info!(event = "volume_deleted", volume = name, "deleted");
         Ok(())
     }
@@ -225,11 +232,13 @@ impl Host {
         key: &VolumeKey,
         limit: &VolumeLimit,
     ) -> Answer<VolumeView> {
-        let (name, volume) = (self.volume_view(key)?.name, key.uuid);
+        let name = self.volume_view(key)?.name;
         let limits = limits_of(&name, limit)?;
         {
             let mut state = self.state();
-            let entry = state.limits.entry(volume).or_default();
+            let array = state.arrays.get(&key.array);
+            let array = array.ok_or_else(|| not_found("array", &key.array))?.uuid;
+            let entry = state.limits.entry((array, key.uuid)).or_default();
             entry.limit = limit.clone();
             entry.limiter.set(&limits, MonotonicClock.now());
         }
@@ -382,11 +391,11 @@ impl Host {
     }
 
     /// What guests did on a volume since the engine began, those that have gone among them.
-    fn done_on(&self, state: &State, volume: Uuid) -> Counters {
-        let past = state.limits.get(&volume).map(|entry| &entry.past);
+    fn done_on(&self, state: &State, (array, volume): (Uuid, Uuid)) -> Counters {
+        let past = state.limits.get(&(array, volume)).map(|entry| &entry.past);
         let past = || past.map(|past| past.counters()).unwrap_or_default();
         let exports = state.exports.values();
-        let exports = exports.filter(|export| export.volume == volume);
+        let exports = exports.filter(|own| (own.array, own.volume) == (array, volume));
         let ids: Vec<u64> = exports.map(|export| export.id).collect();
         for _ in 0..LOOKS {
             let before = past();
@@ -422,7 +431,7 @@ impl Host {
                 .iter()
                 .filter(|volume| volume.state == VolumeState::Ready)
             {
-                let done = self.done_on(&state, record.uuid);
+                let done = self.done_on(&state, (entry.uuid, record.uuid));
                 volumes.push(views::volume(&state, entry, record, &done));
             }
         }

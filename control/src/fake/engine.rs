@@ -398,7 +398,8 @@ impl Engine for FakeEngine {
             .flat_map(|uuid| host.arrays[uuid].volumes.values().cloned())
             .collect();
         for volume in &mut volumes {
-            volume.limit = run.limits.get(&volume.uuid).cloned().unwrap_or_default();
+            let key = (volume.array.clone(), volume.uuid);
+            volume.limit = run.limits.get(&key).cloned().unwrap_or_default();
             let of_volume = run.exports.values().filter(|(of, ..)| *of == volume.uuid);
             volume.exports = of_volume
                 .map(|(_, create, _)| create.name.clone())
@@ -445,18 +446,18 @@ impl Engine for FakeEngine {
             return Err(refuse(ErrorKind::Busy, object, "it is exported"));
         }
         for kept in self.host.lock().arrays.values_mut() {
-            kept.volumes.retain(|_, of| of.uuid != volume);
+            kept.volumes.retain(|_, of| of.key() != *key);
         }
         self.end("delete_volume", Ok(()))
     }
 
     fn limit_volume(&self, key: &VolumeKey, limit: &VolumeLimit) -> Answer<VolumeView> {
-        let volume = key.uuid;
-        self.begin("limit_volume", &self.volume_name(volume))?;
+        self.begin("limit_volume", &self.volume_name(key.uuid))?;
         let mut volumes = self.volumes().into_iter();
-        let volume = volumes.find(|of| of.uuid == volume);
+        let volume = volumes.find(|of| of.key() == *key);
         let mut volume = volume.expect("the control path resolved the name");
-        self.run().limits.insert(volume.uuid, limit.clone());
+        let key = (key.array.clone(), key.uuid);
+        self.run().limits.insert(key, limit.clone());
         volume.limit = limit.clone();
         Ok(volume)
     }

@@ -199,7 +199,8 @@ struct Run {
     destroyed_late: BTreeSet<Uuid>,
     /// Drives that were told to be removed, and have only been left out.
     removed_late: BTreeSet<String>,
-    limits: BTreeMap<Uuid, VolumeLimit>,
+    /// By the names of their arrays, and by uuid.
+    limits: BTreeMap<(String, Uuid), VolumeLimit>,
     /// With the volumes that they serve.
     exports: BTreeMap<String, (Uuid, ExportCreate, ExportProfile)>,
     jobs: Vec<JobView>,

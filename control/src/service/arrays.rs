@@ -16,8 +16,10 @@ use crate::request::{
 };
 use crate::scrub::{ScrubBody, ScrubView};
 use crate::spares::SpareOf;
-use crate::view::{ArrayState, ArrayView, DriveState, DriveView, JobKind, JobView, MemberView};
-use crate::wanted::Change;
+use crate::view::{
+    ArrayState, ArrayView, DriveState, DriveView, JobKind, JobView, MemberView, VolumeView,
+};
+use crate::wanted::{Change, WantedVolume};
 use crate::{Answer, EngineError, ErrorKind};
 
 impl Control {
@@ -281,7 +283,11 @@ impl Control {
             )
         };
         array.warnings = left.iter().map(warning).collect();
-        changes.extend(volumes.iter().map(|volume| Change::NoLimit(volume.uuid)));
+        let noted = |volume: &VolumeView| WantedVolume {
+            array: Some(array.uuid),
+            uuid: volume.uuid,
+        };
+        changes.extend(volumes.iter().map(|v| Change::NoLimit(noted(v))));
         {
             let mut told_since = self.remember();
             told_since.remove(&array.uuid);

@@ -65,7 +65,7 @@ impl Control {
         let socket = self.socket(&name, &body)?;
         let wishes = wishes(&name, &volume, &body)?;
         let wanted = self.wanted.state().exports;
-        let its_array = self.uuid_of_array(&volume.array);
+        let noted = self.noted(&volume);
         let differs = |export: &ExportView| {
             let Some(wanted) = wanted.get(&export.name) else {
                 return Vec::new();
@@ -75,13 +75,7 @@ impl Control {
                 |socket: &ExportSocket| (socket.owner.clone(), socket.group.clone(), socket.mode);
             let path = body.socket.is_none() || was.socket.path == socket.path;
             name::differing([
-                (
-                    "volume",
-                    wanted.volume_uuid == volume.uuid
-                        && wanted
-                            .array_uuid
-                            .is_none_or(|array| Some(array) == its_array),
-                ),
+                ("volume", wanted.serves(noted)),
                 ("socket", path && own(&was.socket) == own(&socket)),
                 ("number of queues", was.wishes.queues == wishes.queues),
                 ("queue size", was.wishes.queue_size == wishes.queue_size),
@@ -100,7 +94,7 @@ impl Control {
             Create::There(export) => return Ok(export),
             Create::New(uuid) => uuid,
         };
-        self.refuse_beside_held(&name::object::<ExportView>(&name), volume.uuid)?;
+        self.refuse_beside_held(&name::object::<ExportView>(&name), noted)?;
         let mut create = ExportCreate {
             name,
             uuid,
@@ -118,7 +112,7 @@ impl Control {
         let record = WantedExport {
             create,
             volume_uuid: volume.uuid,
-            array_uuid: its_array,
+            array_uuid: noted.array,
         };
         if let Err(error) = self.wanted.apply(&[Change::Export(Box::new(record))]) {
             self.undo("remove_export", self.engine.remove_export(&export.name));

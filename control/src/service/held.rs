@@ -11,7 +11,7 @@ use crate::crashes::{self, CrashLog, HeldBack, Suspect};
 use crate::metrics::{Metric, Samples};
 use crate::name;
 use crate::view::{ExportState, ExportView};
-use crate::wanted::{Change, Verdicts, Wanted, WantedState};
+use crate::wanted::{Change, Verdicts, Wanted, WantedExport, WantedState, WantedVolume};
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Looks at how earlier processes ended, decides who is held back, and lets crashes of this one be
@@ -93,11 +93,16 @@ impl Control {
             let Some(array) = arrays.iter().find(|array| array.uuid == *uuid) else {
                 continue;
             };
-            let on_it = |volume: &uuid::Uuid| {
+            let on_it = |export: &&WantedExport| {
                 let mut volumes = volumes.iter().filter(|v| v.array == array.name);
-                volumes.any(|found| found.uuid == *volume)
+                volumes.any(|found| {
+                    export.serves(WantedVolume {
+                        array: Some(array.uuid),
+                        uuid: found.uuid,
+                    })
+                })
             };
-            for export in state.exports.values().filter(|e| on_it(&e.volume_uuid)) {
+            for export in state.exports.values().filter(on_it) {
                 let object = format_args!("export {}", export.create.name);
                 tracing::error!(event = "held_back", object = %object, "{held}");
                 changes.insert(export.create.uuid, Some(held.clone()));
@@ -135,12 +140,11 @@ impl Control {
 
     /// Refuses an export of a volume of which another one is held back: its guest has writes in
     /// flight that are still to be done.
-    pub(super) fn refuse_beside_held(&self, object: &str, volume: uuid::Uuid) -> Answer<()> {
+    pub(super) fn refuse_beside_held(&self, object: &str, volume: WantedVolume) -> Answer<()> {
         let state = self.wanted.state();
         let mut others = state.exports.values();
-        let held = others.find(|other| {
-            other.volume_uuid == volume && state.held.contains_key(&other.create.uuid)
-        });
+        let held = others
+            .find(|other| other.serves(volume) && state.held.contains_key(&other.create.uuid));
         let Some(held) = held else { return Ok(()) };
         let name = &held.create.name;
         let message = format!("export {name} of its volume is held back");

@@ -13,7 +13,7 @@ use super::Control;
 
 use crate::request::DriveKnown;
 use crate::view::{ArrayState, ArrayView, MemberState, VolumeView};
-use crate::wanted::{Change, WantedExport, WantedState};
+use crate::wanted::{Change, WantedExport, WantedState, WantedVolume};
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Which arrays are started without being told to.
@@ -249,7 +249,15 @@ impl Control {
 
     fn set_limits(&self, state: &WantedState) {
         for volume in self.engine.volumes() {
-            let Some(limit) = state.limits.get(&volume.uuid) else {
+            let own = self.noted(&volume);
+            let unknown = WantedVolume { array: None, ..own };
+            if let (None, Some(limit)) = (state.limits.get(&own), state.limits.get(&unknown)) {
+                // An engine before this one did not note of which array the volume is.
+                let changes = [Change::Limit(own, limit.clone()), Change::NoLimit(unknown)];
+                say(self.wanted.apply(&changes));
+            }
+            let limit = state.limits.get(&own);
+            let Some(limit) = limit.or_else(|| state.limits.get(&unknown)) else {
                 continue;
             };
             if volume.limit == *limit {
@@ -321,8 +329,10 @@ pub(super) fn volume_of(
     let is_its = |volume: &&VolumeView| {
         let array = arrays.iter().find(|array| array.name == volume.array);
         let uuid = array.map(|array| array.uuid);
-        let known = wanted.array_uuid;
-        volume.uuid == wanted.volume_uuid && (known.is_none() || known == uuid)
+        wanted.serves(WantedVolume {
+            array: uuid,
+            uuid: volume.uuid,
+        })
     };
     let mut own: Vec<VolumeView> = volumes.iter().filter(is_its).cloned().collect();
     if let [one, other, ..] = &own[..] {

@@ -12,7 +12,7 @@ use crate::engine::Begun;
 use crate::name::{self, Create};
 use crate::request::{VolumeCreate, VolumeLimit};
 use crate::view::{ArrayState, ArrayView, VolumeView};
-use crate::wanted::Change;
+use crate::wanted::{Change, WantedVolume};
 use crate::{Answer, EngineError, ErrorKind};
 
 /// Of several volumes, those whose arrays are started, if some are.
@@ -61,6 +61,14 @@ impl Control {
             .map(|array| array.uuid)
     }
 
+    /// A volume as it is noted.
+    pub(super) fn noted(&self, volume: &VolumeView) -> WantedVolume {
+        WantedVolume {
+            array: self.uuid_of_array(&volume.array),
+            uuid: volume.uuid,
+        }
+    }
+
     /// Makes a volume.
     ///
     /// # Errors
@@ -81,7 +89,11 @@ impl Control {
         body: VolumeCreateBody,
     ) -> Answer<ControlFlow<VolumeView, Begun>> {
         let _changing = self.change()?;
-        let array = self.array(&body.array)?.name;
+        let ArrayView {
+            name: array,
+            uuid: array_uuid,
+            ..
+        } = self.array(&body.array)?;
         let differs = |volume: &VolumeView| {
             name::differing([
                 ("array", volume.array == array),
@@ -105,8 +117,10 @@ impl Control {
             stable_buffers: body.stable_buffers,
         };
         // Those of a volume that was deleted late, or by an engine that ended then.
-        if self.wanted.state().limits.contains_key(&uuid) {
-            self.wanted.apply(&[Change::NoLimit(uuid)])?;
+        let noted = [Some(array_uuid), None].map(|array| WantedVolume { array, uuid });
+        let limits = self.wanted.state().limits;
+        if noted.iter().any(|of| limits.contains_key(of)) {
+            self.wanted.apply(&noted.map(Change::NoLimit))?;
         }
         let begun = self.engine.begin_create_volume(&create)?;
         Ok(ControlFlow::Continue(begun))
@@ -162,17 +176,19 @@ impl Control {
         let _changing = self.change()?;
         let volume = self.made_volume(key)?;
         self.refuse_wanted_exports(&volume)?;
+        let noted = self.noted(&volume);
         self.engine.delete_volume(&volume.key())?;
-        self.wanted.apply(&[Change::NoLimit(volume.uuid)])?;
+        self.wanted.apply(&[Change::NoLimit(noted)])?;
         tracing::info!(event = "volume_deleted", object = %format_args!("volume {}", volume.name));
         Ok(volume)
     }
 
     /// Refuses to lose a volume that an export wants.
     pub(super) fn refuse_wanted_exports(&self, volume: &VolumeView) -> Answer<()> {
+        let noted = self.noted(volume);
         let exports = self.wanted.state().exports.into_iter();
         let names: Vec<String> = exports
-            .filter(|(_, export)| export.volume_uuid == volume.uuid)
+            .filter(|(_, export)| export.serves(noted))
             .map(|(name, _)| name)
             .collect();
         if names.is_empty() {
@@ -195,9 +211,9 @@ impl Control {
         check_limit(&object, limit)?;
         let limited = self.engine.limit_volume(&volume.key(), limit)?;
         let record = if limit.is_none() {
-            Change::NoLimit(volume.uuid)
+            Change::NoLimit(self.noted(&volume))
         } else {
-            Change::Limit(volume.uuid, limit.clone())
+            Change::Limit(self.noted(&volume), limit.clone())
         };
         if let Err(error) = self.wanted.apply(&[record]) {
             let back = self.engine.limit_volume(&volume.key(), &volume.limit);

@@ -14,6 +14,7 @@
 //! system was full needs no restart once there is room.
 
 mod file;
+mod limits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,13 +33,13 @@ use crate::{Answer, EngineError, ErrorKind};
 
 pub use self::file::FILE_NAME;
 use self::file::{Place, is_full};
+pub use self::limits::WantedVolume;
 
 /// Counts up when a record changes its meaning; an older engine refuses a newer state.
 const FORMAT: u64 = 1;
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 const DRIVES: TableDefinition<&str, &str> = TableDefinition::new("drives");
 const EXPORTS: TableDefinition<&str, &str> = TableDefinition::new("exports");
-const LIMITS: TableDefinition<u128, &str> = TableDefinition::new("limits");
 const STOPPED: TableDefinition<u128, ()> = TableDefinition::new("stopped_arrays");
 const SPARES: TableDefinition<u128, &str> = TableDefinition::new("spares");
 const POOLS: TableDefinition<&str, &str> = TableDefinition::new("pools");
@@ -58,6 +59,15 @@ pub struct WantedExport {
     /// never given another volume of the same uuid either.
     #[serde(default)]
     pub array_uuid: Option<Uuid>,
+}
+
+impl WantedExport {
+    /// Whether this is, or may be, its volume.
+    #[must_use]
+    pub fn serves(&self, volume: WantedVolume) -> bool {
+        let array = self.array_uuid;
+        self.volume_uuid == volume.uuid && (array.is_none() || array == volume.array)
+    }
 }
 
 /// A pool of spares as it is wanted.
@@ -94,8 +104,8 @@ pub struct WantedState {
     pub drives: BTreeMap<String, DriveKnown>,
     /// Exports by name.
     pub exports: BTreeMap<String, WantedExport>,
-    /// Limits by the volume's uuid.
-    pub limits: BTreeMap<Uuid, VolumeLimit>,
+    /// Limits of volumes.
+    pub limits: BTreeMap<WantedVolume, VolumeLimit>,
     /// Arrays that stay stopped at a start, by uuid.
     pub stopped: BTreeSet<Uuid>,
     /// Spares by the uuid of the drive: the drive's own record has its identity.
@@ -124,9 +134,9 @@ pub enum Change {
     /// The export is not wanted any more.
     NoExport(String),
     /// The volume is limited like this.
-    Limit(Uuid, VolumeLimit),
+    Limit(WantedVolume, VolumeLimit),
     /// The volume is not limited any more.
-    NoLimit(Uuid),
+    NoLimit(WantedVolume),
     /// The array stays stopped.
     Stopped(Uuid),
     /// The array starts by itself.
@@ -356,7 +366,7 @@ fn make_tables(database: &Database) -> Result<u64, redb::Error> {
     }
     write.open_table(DRIVES)?;
     write.open_table(EXPORTS)?;
-    write.open_table(LIMITS)?;
+    limits::make_tables(&write)?;
     write.open_table(STOPPED)?;
     write.open_table(SPARES)?;
     write.open_table(POOLS)?;
@@ -380,7 +390,7 @@ fn read(database: &Database) -> Answer<WantedState> {
     Ok(WantedState {
         drives: by_name(&read, DRIVES)?,
         exports: by_name(&read, EXPORTS)?,
-        limits: by_uuid(&read, LIMITS)?,
+        limits: limits::read(&read)?,
         stopped: stopped.collect::<Answer<_>>()?,
         spares: by_uuid(&read, SPARES)?,
         pools: by_name(&read, POOLS)?,
@@ -443,13 +453,8 @@ fn apply_one(write: &redb::WriteTransaction, change: &Change) -> Result<(), redb
         Change::NoExport(name) => {
             write.open_table(EXPORTS)?.remove(name.as_str())?;
         }
-        Change::Limit(uuid, limit) => {
-            let mut table = write.open_table(LIMITS)?;
-            table.insert(uuid.as_u128(), print(limit).as_str())?;
-        }
-        Change::NoLimit(uuid) => {
-            write.open_table(LIMITS)?.remove(uuid.as_u128())?;
-        }
+        Change::Limit(volume, limit) => limits::apply(write, *volume, Some(limit))?,
+        Change::NoLimit(volume) => limits::apply(write, *volume, None)?,
         Change::Stopped(uuid) => {
             write.open_table(STOPPED)?.insert(uuid.as_u128(), ())?;
         }

@@ -65,6 +65,11 @@ fn every_change_is_there_after_a_kill() {
         assert_eq!(reopened.state(), *expected);
     };
     let (volume, array) = (Uuid::from_u128(u128::MAX), Uuid::from_u128(9));
+    let of = |array| WantedVolume {
+        array,
+        uuid: volume,
+    };
+    let other = VolumeLimit::default();
 
     expected.drives.insert("d0".into(), drive("d0"));
     expected.drives.insert("d1".into(), drive("d1"));
@@ -74,7 +79,8 @@ fn every_change_is_there_after_a_kill() {
     check(&wanted, &expected);
 
     expected.exports.insert("e".into(), export("e"));
-    expected.limits.insert(volume, limit());
+    expected.limits.insert(of(Some(array)), limit());
+    expected.limits.insert(of(None), other.clone());
     expected.stopped.insert(array);
     let pool = WantedPool {
         uuid: Uuid::from_u128(4),
@@ -97,7 +103,8 @@ fn every_change_is_there_after_a_kill() {
         Change::Spare(volume, SpareOf::Pool("p".into())),
         Change::Spare(array, SpareOf::Array(array)),
         Change::Export(Box::new(export("e"))),
-        Change::Limit(volume, limit()),
+        Change::Limit(of(Some(array)), limit()),
+        Change::Limit(of(None), other),
         Change::Stopped(array),
         Change::Membership(array, membership),
         Change::Told(array, told),
@@ -108,7 +115,8 @@ fn every_change_is_there_after_a_kill() {
     let changes = [
         Change::NoDrive("d0".into()),
         Change::NoExport("e".into()),
-        Change::NoLimit(volume),
+        Change::NoLimit(of(Some(array))),
+        Change::NoLimit(of(None)),
         Change::NotStopped(array),
         Change::NoSpare(volume),
         Change::NoSpare(array),

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use control::request::{ArrayImport, Level};
+use control::request::{ArrayImport, Level, VolumeLimit};
 use control::view::{ArrayState, DriveState, DriveView, MemberState, VolumeKey};
 use control::{Engine, ErrorKind};
 use drive::Fault;
@@ -505,6 +505,35 @@ fn volumes_of_one_name_on_two_arrays_are_never_taken_for_one_another() {
         assert_eq!(left.len(), 1);
         assert_eq!((left[0].key(), left[0].size_bytes), (attics, MIB));
     }
+}
+
+#[test]
+fn of_two_volumes_of_one_uuid_each_has_its_own_limits_exports_and_counters() {
+    let (bench, [attics, tanks]) = two_with_volumes(true);
+    let limit = |iops| VolumeLimit {
+        iops: Some(iops),
+        ..VolumeLimit::default()
+    };
+    let view = |key: &VolumeKey| {
+        let mut volumes = bench.host.volumes().into_iter();
+        volumes.find(|volume| volume.key() == *key).expect("there")
+    };
+    for (key, iops) in [(&attics, 1000), (&tanks, 2000)] {
+        let limited = bench.host.limit_volume(key, &limit(iops));
+        assert_eq!(limited.expect("there").limit, limit(iops));
+    }
+    assert_eq!(view(&attics).limit, limit(1000));
+    let export = export_of(&bench, "a", "v");
+    bench.host.create_export(&export, &attics).expect("served");
+    Guest::connect(&bench.path("a.sock")).fill(0, 1);
+    let told = [&attics, &tanks].map(|key| {
+        let view = view(key);
+        (view.exports.len(), view.counters.written_bytes_total)
+    });
+    assert_eq!(told, [(1, 4096), (0, 0)]);
+    bench.host.delete_volume(&tanks).expect("not exported");
+    assert_eq!(view(&attics).limit, limit(1000));
+    assert_eq!(view(&attics).counters.written_bytes_total, 4096);
 }
 
 #[test]

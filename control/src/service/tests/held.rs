@@ -157,6 +157,25 @@ fn an_export_that_is_held_back_can_be_removed_and_its_successor_is_served() {
 }
 
 #[test]
+fn an_export_that_is_held_back_keeps_no_volume_of_its_uuid_on_another_array() {
+    let mut bed = Bed::full();
+    let own = bed.control().volume("v").expect("the only one").uuid;
+    bed.control().create_export(export("v")).expect("created");
+    twin_of(&bed, own);
+    let suspect = Suspect::Export(uuid(&bed, "v"));
+    crash(&mut bed, suspect);
+    bed.control = None;
+    let away = ["file:/0", "file:/1", "file:/2", "file:/3"].map(|at| bed.host.unplug(at));
+    bed.start();
+    let other = ExportCreateBody {
+        name: Some("x".to_owned()),
+        ..export("v")
+    };
+    bed.control().create_export(other).expect("it is of b");
+    drop(away);
+}
+
+#[test]
 fn an_array_that_is_held_back_holds_its_exports_which_are_resumed_one_by_one() {
     let mut bed = bed();
     let array = bed.control().array("a").expect("there").uuid;

@@ -93,7 +93,10 @@ fn an_array_that_is_being_destroyed_is_not_called_made() {
 fn a_volume_has_no_limits_of_one_that_was_deleted_late() {
     let mut bed = Bed::full();
     let uuid = bed.control().volume("v").expect("there").uuid;
-    let limited = |bed: &Bed| bed.control().wanted.state().limits.contains_key(&uuid);
+    let limited = |bed: &Bed| {
+        let limits = bed.control().wanted.state().limits;
+        limits.keys().any(|volume| volume.uuid == uuid)
+    };
     bed.control().limit_volume("v", &limit(10)).expect("there");
     bed.host.late_next("delete_volume");
     bed.control().delete_volume("v").expect_err("late");

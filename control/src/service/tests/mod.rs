@@ -22,7 +22,7 @@ use crate::request::{
 };
 use crate::service::restore::volume_of;
 use crate::view::{Access, ArrayState, DriveState, ExportState, LostView, MemberState};
-use crate::wanted::{self, FILE_NAME, WantedExport};
+use crate::wanted::{self, FILE_NAME, WantedExport, WantedVolume};
 
 /// A host with drives, a state directory, and one run of the engine at a time.
 struct Bed {
@@ -534,6 +534,52 @@ fn of_two_volumes_of_one_uuid_an_old_record_names_none() {
     let other = arrays.iter_mut().find(|array| array.name == "a");
     other.expect("there").state = ArrayState::Stopped;
     found(&wanted, &arrays).expect_err("it may be that of the one that is stopped");
+}
+
+#[test]
+fn of_two_volumes_of_one_uuid_each_has_its_own_limits_and_may_go_when_its_own_export_does() {
+    let mut bed = Bed::full();
+    let own = bed.control().volume("v").expect("the only one").uuid;
+    bed.control().create_export(export("v")).expect("exported");
+    bed.control().limit_volume("v", &limit(10)).expect("there");
+    twin_of(&bed, own);
+    bed.kill_and_start();
+    let limits = |bed: &Bed| {
+        let volumes = bed.control().volumes().into_iter();
+        let limits = volumes.map(|volume| (volume.array, volume.limit.iops));
+        limits.collect::<BTreeMap<_, _>>()
+    };
+    let expected = BTreeMap::from([("a".to_owned(), Some(10)), ("b".to_owned(), None)]);
+    assert_eq!(limits(&bed), expected);
+    bed.control = None;
+    let away = ["file:/0", "file:/1", "file:/2", "file:/3"];
+    let drives = away.map(|at| bed.host.unplug(at));
+    bed.start();
+    bed.control()
+        .delete_volume("v")
+        .expect("it is of b, and the export of a");
+    bed.control = None;
+    for (at, drive) in away.into_iter().zip(drives) {
+        bed.host.replug(at, drive);
+    }
+    bed.start();
+    assert_eq!(limits(&bed), BTreeMap::from([("a".to_owned(), Some(10))]));
+}
+
+#[test]
+fn of_limits_of_an_older_engine_it_is_noted_whose_they_are() {
+    let mut bed = Bed::full();
+    let own = bed.control().volume("v").expect("the only one").uuid;
+    let noted = |array| WantedVolume { array, uuid: own };
+    let change = wanted::Change::Limit(noted(None), limit(10));
+    bed.control().wanted.apply(&[change]).expect("room");
+    bed.kill_and_start();
+    let volume = bed.control().volume("v").expect("there");
+    assert_eq!(volume.limit, limit(10));
+    let array = bed.control().array("a").expect("there").uuid;
+    let limits = bed.control().wanted.state().limits;
+    let expected = BTreeMap::from([(noted(Some(array)), limit(10))]);
+    assert_eq!(limits, expected);
 }
 
 #[test]
