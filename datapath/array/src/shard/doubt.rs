@@ -193,6 +193,8 @@ impl Shard {
             return moved;
         }
         let mut begun = Vec::new();
+        // Looked for once, and not for each: there may be as many as a shard has requests.
+        let mut rewritten = self.written_again();
         for Doubted { parked, step } in std::mem::take(&mut self.hold.doubted) {
             let member = parked.done.member;
             // Nothing is written to an array that takes no writes.
@@ -211,11 +213,12 @@ impl Shard {
             let is_due = matches!(step, Step::Later(at) if io.now() >= at);
             let step = if is_due { Step::Again } else { step };
             // Neighbours that are there together are one request to the kernel, and one error.
-            let waits = writes && step == Step::Again && self.writes_again(member);
+            let waits = writes && step == Step::Again && rewritten.contains(&member);
             let step = match step {
                 Step::Again if waits => Step::Again,
                 Step::Again if self.can_issue(1, io) => {
                     moved += 1;
+                    rewritten.extend(writes.then_some(member));
                     self.issue_again(&parked.done, true, &parked.segments, io);
                     continue;
                 }
@@ -253,14 +256,11 @@ impl Shard {
         moved
     }
 
-    /// Whether a write to a member is under way that was made again.
-    fn writes_again(&self, member: MemberIndex) -> bool {
-        let is_one = |done: &DriveIo| {
-            let changes = done.operation.is_some_and(Operation::changes);
-            done.member == member && done.sure && changes
-        };
-        let mut under_way = self.ios.used().into_iter();
-        under_way.any(|slot| is_one(&self.ios[slot]))
+    /// Members to which a write is under way that was made again.
+    fn written_again(&self) -> Vec<MemberIndex> {
+        let is_one = |done: &&DriveIo| done.sure && done.operation.is_some_and(Operation::changes);
+        let under_way = self.ios.busy().filter(is_one);
+        under_way.map(|done| done.member).collect()
     }
 
     /// A ping has said whether a member is there.
