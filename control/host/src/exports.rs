@@ -248,11 +248,12 @@ impl Host {
             (Arc::clone(&entry.host), entry.id)
         };
         let reactor = self.reactors_of(&object, &[to.core])?[0];
-        let mut moved = false;
+        let (mut moved, mut ends) = (false, false);
         for (_, key, _) in self.engine.rings(id) {
             if key.index != to.queue {
                 continue;
             }
+            ends = true;
             match host.move_ring(QueueKey { ..key }, reactor, self.engine.patience()) {
                 Ok(()) => moved = true,
                 Err(MoveError::NoRing) => {}
@@ -265,6 +266,11 @@ impl Host {
         }
         if let Some(entry) = self.state().exports.get_mut(name).filter(|_| moved) {
             entry.placed.insert(to.queue);
+        }
+        if !moved && ends {
+            let text = "that queue is being stopped, and waits for what it took";
+            return Err(error(ErrorKind::Busy, object, text)
+                .next("look for a drive that hangs: `garboard drive list`"));
         }
         if !moved {
             let text = "no guest has started such a queue";

@@ -7,6 +7,7 @@ use units::{BlockSize, Size};
 
 use super::restore::Start;
 use super::spares::{NewSpares, refuse_pointless, refuse_unfit};
+use super::volumes::no_limit;
 use super::{Control, invalid};
 use crate::body::{ArrayCreateBody, ReplaceBody};
 use crate::name::{self, Create};
@@ -287,7 +288,7 @@ impl Control {
             array: Some(array.uuid),
             uuid: volume.uuid,
         };
-        changes.extend(volumes.iter().map(|v| Change::NoLimit(noted(v))));
+        changes.extend(volumes.iter().flat_map(|volume| no_limit(noted(volume))));
         {
             let mut told_since = self.remember();
             told_since.remove(&array.uuid);

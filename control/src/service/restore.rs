@@ -248,8 +248,16 @@ impl Control {
     }
 
     fn set_limits(&self, state: &WantedState) {
+        if state.limits.is_empty() {
+            return;
+        }
+        let arrays = self.engine.arrays();
         for volume in self.engine.volumes() {
-            let own = self.noted(&volume);
+            let array = arrays.iter().find(|array| array.name == volume.array);
+            let own = WantedVolume {
+                array: array.map(|array| array.uuid),
+                uuid: volume.uuid,
+            };
             let unknown = WantedVolume { array: None, ..own };
             if let (None, Some(limit)) = (state.limits.get(&own), state.limits.get(&unknown)) {
                 // An engine before this one did not note of which array the volume is.

@@ -26,6 +26,11 @@ fn retain_started(volumes: &mut Vec<VolumeView>, arrays: &[ArrayView]) {
     }
 }
 
+/// A volume has no limit any more, nor one that an older engine has noted without its array.
+pub(super) fn no_limit(of: WantedVolume) -> [Change; 2] {
+    [of, WantedVolume { array: None, ..of }].map(Change::NoLimit)
+}
+
 /// The smallest size a guest can address.
 const SECTOR_BYTES: u64 = 512;
 
@@ -120,7 +125,7 @@ impl Control {
         let noted = [Some(array_uuid), None].map(|array| WantedVolume { array, uuid });
         let limits = self.wanted.state().limits;
         if noted.iter().any(|of| limits.contains_key(of)) {
-            self.wanted.apply(&noted.map(Change::NoLimit))?;
+            self.wanted.apply(&no_limit(noted[0]))?;
         }
         let begun = self.engine.begin_create_volume(&create)?;
         Ok(ControlFlow::Continue(begun))
@@ -178,7 +183,7 @@ impl Control {
         self.refuse_wanted_exports(&volume)?;
         let noted = self.noted(&volume);
         self.engine.delete_volume(&volume.key())?;
-        self.wanted.apply(&[Change::NoLimit(noted)])?;
+        self.wanted.apply(&no_limit(noted))?;
         tracing::info!(event = "volume_deleted", object = %format_args!("volume {}", volume.name));
         Ok(volume)
     }
@@ -210,12 +215,12 @@ impl Control {
         let object = name::object::<VolumeView>(&volume.name);
         check_limit(&object, limit)?;
         let limited = self.engine.limit_volume(&volume.key(), limit)?;
-        let record = if limit.is_none() {
-            Change::NoLimit(self.noted(&volume))
-        } else {
-            Change::Limit(self.noted(&volume), limit.clone())
-        };
-        if let Err(error) = self.wanted.apply(&[record]) {
+        let noted = self.noted(&volume);
+        let mut records = no_limit(noted).to_vec();
+        if !limit.is_none() {
+            records.push(Change::Limit(noted, limit.clone()));
+        }
+        if let Err(error) = self.wanted.apply(&records) {
             let back = self.engine.limit_volume(&volume.key(), &volume.limit);
             self.undo("limit_volume", back.map(|_| ()));
             return Err(error);

@@ -219,14 +219,7 @@ impl Host {
         give_up_half_written(name, &mut next, &redone.lost);
         self.erase_regions(&object, &assembly, &regions);
         note_untold(name, (&mut next, &assembly.superblock), &regions);
-        let suspects = if redone.agrees {
-            regions.suspects_when_told(next.resynced_until)
-        } else {
-            regions.suspects(assembly.config.clean, next.resynced_until)
-        };
-        if !redone.whole {
-            Assembly::note_unlogged(&mut next, &suspects);
-        }
+        let suspects = redone.suspects((&regions, assembly.config.clean), &mut next);
         tracing::info!(
             event = "regions_read",
             array = name,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use array::assembly::Assembly;
 use array::format::{ArrayConfig, MemberState};
 use array::planted::{self, Fault};
-use array::{Doubt, Redo, RegionMap, Replay, ToRedo};
+use array::{Doubt, Redo, RegionMap, Replay, Suspects, ToRedo};
 use control::{Answer, EngineError, ErrorKind};
 use drive::{Drive, Unanswered};
 use units::MemberIndex;
@@ -28,16 +28,39 @@ pub(crate) struct Redone {
     pub(super) redo: Vec<Redo>,
     /// What there is to say of it.
     pub(super) ignored: Option<String>,
-    /// Whether the last engine has told that parity agrees with data where regions are dirty, and
-    /// nothing speaks against it.
-    pub(crate) agrees: bool,
-    /// Whether all that the log has is done again, and nothing speaks against that.
-    pub(super) whole: bool,
+    /// Whether the last engine has told that parity agrees with data where regions are dirty.
+    told: bool,
+    /// What speaks against that, and against that all that the log has is done again.
+    doubt: Option<Doubt>,
     /// Members that are to be left out: they may have lost what was acknowledged.
     pub(super) unflushed: Vec<MemberIndex>,
     /// Blocks of the array that nobody can tell any more: guests were writing them from their own
     /// memory, and a member that held some of them is not here, or cannot read them.
     pub(super) lost: Vec<Range<u64>>,
+}
+
+impl Redone {
+    /// Whether parity agrees with data where regions are dirty.
+    fn agrees(&self) -> bool {
+        self.told && self.doubt.is_none()
+    }
+
+    /// The regions of which parity cannot be trusted. What a strict array leaves to their resync is
+    /// noted in the first record.
+    pub(super) fn suspects(
+        &self,
+        (regions, clean): (&RegionMap, bool),
+        next: &mut ArrayConfig,
+    ) -> Suspects {
+        if self.agrees() {
+            return regions.suspects_when_told(next.resynced_until);
+        }
+        let suspects = regions.suspects(clean, next.resynced_until);
+        if self.doubt.is_some() {
+            Assembly::note_unlogged(next, &suspects);
+        }
+        suspects
+    }
 }
 
 /// What drives had been asked when a start began.
@@ -210,7 +233,7 @@ impl Host {
         let drives = self.member_drives(&starting.assembly);
         let whole = std::mem::replace(&mut starting.assembly, rest);
         let redone = self.redo_with(object, starting, (regions, Some(begun)), None);
-        let agrees = redone.as_ref().is_ok_and(|redone| redone.agrees);
+        let agrees = redone.as_ref().is_ok_and(Redone::agrees);
         if !agrees && !starting.has_written(&whole) {
             // All that are here are needed. Nothing that was written says that these are not.
             let error = redone.err().map(|refused| refused.to_string());
@@ -270,8 +293,8 @@ impl Host {
         Ok(Redone {
             redo,
             ignored,
-            agrees: begun.is_some() && doubt.is_none(),
-            whole: doubt.is_none(),
+            told: begun.is_some(),
+            doubt,
             unflushed,
             lost,
         })

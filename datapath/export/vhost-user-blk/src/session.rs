@@ -475,8 +475,8 @@ impl Drop for Leaves {
 
 impl Serving {
     fn run(mut self, stream: UnixStream, connection: Connection) {
-        self.common.host.begin_thread();
         let leaves = Leaves(Arc::clone(&self.common), self.front_end);
+        self.common.host.begin_thread();
         let connection = Arc::new(Mutex::new(connection));
         let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&connection));
         // Foreign bytes are parsed by a foreign crate in there: a panic is this front-end's end,
