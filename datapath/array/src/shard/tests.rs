@@ -11,6 +11,7 @@ mod groups;
 mod handover;
 mod holding;
 mod home;
+mod keeping;
 mod lending;
 mod logging;
 mod maps;
@@ -329,7 +330,7 @@ impl Bench {
             };
             shard.set_coordinator(Coordinator::new(settings).expect("memory"));
         }
-        let mut pool = Pool::new(1, 64 << 10, Backing::Anonymous(Pages::Plain)).expect("memory");
+        let mut pool = Pool::new(1, 256 << 10, Backing::Anonymous(Pages::Plain)).expect("memory");
         Bench {
             shard,
             outside: Outside::new(),

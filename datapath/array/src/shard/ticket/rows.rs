@@ -15,12 +15,25 @@ use crate::planted::{self, Fault};
 
 /// What a ticket was asked for, while its bands say something else.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(in crate::shard) struct Asked {
     pub(super) bands: [Band; 3],
     pub(super) count: usize,
 }
 
+impl Asked {
+    /// In ascending order of lanes.
+    pub(in crate::shard) fn bands(&self) -> &[Band] {
+        &self.bands[..self.count]
+    }
+}
+
 impl Ticket {
+    /// What its own request asks for, in whatever rows it is now, and whose work it does besides.
+    pub(in crate::shard) fn all_own(&self) -> Asked {
+        let own = self.apart.as_ref().or(self.asked.as_ref());
+        own.cloned().unwrap_or_else(|| self.all_asked())
+    }
+
     /// What its bands say now.
     pub(super) fn all_asked(&self) -> Asked {
         Asked {
