@@ -19,6 +19,9 @@ use crate::planted::{self, Fault};
 use crate::regions::{RegionMap, RegionStates};
 use crate::throttle::{Heard, UNLIMITED};
 
+/// Words with a bit for each reactor.
+const REACTOR_WORDS: usize = REACTORS_MAX.div_ceil(64);
+
 /// Something was written since the last flush began.
 const WRITTEN: u32 = 1 << 31;
 
@@ -37,7 +40,7 @@ pub struct Shared {
     /// answer it has not dealt with; 0 when there is none.
     oldest: Vec<sync::AtomicU64>,
     /// By member: the shards that find it slow, one bit for each.
-    slow: Vec<AtomicU64>,
+    slow: Vec<[AtomicU64; REACTOR_WORDS]>,
     /// By member: flushes that failed and of which it is not known yet what that means.
     doubted: Vec<AtomicU32>,
     /// Tickets that were answered with an error and are carried out all the same.
@@ -96,7 +99,7 @@ impl Shared {
             oldest: (0..members * log.1)
                 .map(|_| sync::AtomicU64::new(0))
                 .collect(),
-            slow: (0..members).map(|_| AtomicU64::new(0)).collect(),
+            slow: (0..members).map(|_| Default::default()).collect(),
             doubted: (0..members).map(|_| AtomicU32::new(0)).collect(),
             owed: AtomicUsize::new(0),
             borrowers: AtomicUsize::new(0),
@@ -284,12 +287,11 @@ impl Shared {
 
     /// Says whether shard `me` finds a member slow.
     pub(super) fn call_slow(&self, position: usize, me: ReactorIndex, slow: bool) {
-        // Reactors that share a bit agree soon enough.
-        let bit = 1 << (me.at() % 64);
+        let (word, bit) = (&self.slow[position][me.at() / 64], 1 << (me.at() % 64));
         if slow {
-            self.slow[position].fetch_or(bit, Ordering::Relaxed);
+            word.fetch_or(bit, Ordering::Relaxed);
         } else {
-            self.slow[position].fetch_and(!bit, Ordering::Relaxed);
+            word.fetch_and(!bit, Ordering::Relaxed);
         }
     }
 
@@ -394,7 +396,9 @@ impl Shared {
     /// Whether some shard finds a member slow. A hint: reading it is not wrong.
     #[must_use]
     pub fn is_slow(&self, position: usize) -> bool {
-        self.slow[position].load(Ordering::Relaxed) != 0
+        self.slow[position]
+            .iter()
+            .any(|word| word.load(Ordering::Relaxed) != 0)
     }
 
     /// Says what shard `me` heard of its requests until the window before this one ended.

@@ -2,7 +2,8 @@
 
 use block::{Operation, Status};
 
-use units::{MemberIndex, Role};
+use units::limits::REACTORS_MAX;
+use units::{MemberIndex, ReactorIndex, Role};
 
 use super::{Bench, LOOK, Patience, SLOW, STRIPE_BLOCKS, member_of};
 use crate::format::HedgedReads;
@@ -212,6 +213,23 @@ fn who_had_nothing_to_do_hears_of_a_slow_member_before_it_reads() {
     bench.ask(Operation::Read, 0, 1);
     assert_eq!(bench.is_asked(Operation::Read), [member]);
     bench.answer_all();
+}
+
+#[test]
+fn a_member_is_slow_as_long_as_one_of_many_reactors_finds_it_slow() {
+    let bench = Bench::new();
+    let shared = &bench.shard.shared;
+    let last = u16::try_from(REACTORS_MAX - 1).expect("few");
+    for me in [0, 63, 64, last].map(ReactorIndex) {
+        shared.call_slow(1, me, true);
+        for other in (0..=last).map(ReactorIndex).filter(|&other| other != me) {
+            shared.call_slow(1, other, true);
+            shared.call_slow(1, other, false);
+            assert!(shared.is_slow(1), "{me:?} says so only once, not {other:?}");
+        }
+        shared.call_slow(1, me, false);
+        assert!(!shared.is_slow(1));
+    }
 }
 
 #[test]
