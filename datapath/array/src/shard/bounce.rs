@@ -62,7 +62,7 @@ impl Shard {
             return false;
         }
         let bytes = bytes_usize(order.length);
-        let Some(loan) = self.buffers.lend(bytes) else {
+        let Some(loan) = self.lend_buffer(bytes) else {
             self.counters.unbuffered_reads += 1;
             return false;
         };
@@ -78,6 +78,12 @@ impl Shard {
         let owner = IoOwner::Bounced { bounce };
         self.issue(Order { owner, ..order }, |list| list.push(memory), io);
         true
+    }
+
+    /// A buffer for what is no ticket's, if enough are left for these.
+    pub(super) fn lend_buffer(&mut self, bytes: usize) -> Option<Loan> {
+        let widest = 2 * self.geometry().group_members();
+        self.buffers.lend(bytes, widest)
     }
 
     /// The request that a read through a buffer is for, and which blocks of it.

@@ -5,8 +5,9 @@ use block::{Operation, Status};
 use units::limits::REACTORS_MAX;
 use units::{MemberIndex, ReactorIndex, Role};
 
-use super::{Bench, LOOK, Patience, SLOW, STRIPE_BLOCKS, member_of};
+use super::{Bench, LOOK, Patience, SLOW, STRIPE_BLOCKS, Shape, member_of};
 use crate::format::HedgedReads;
+use crate::geometry::Level;
 use crate::io::Message;
 
 /// Looks until a member that answers nothing is slow.
@@ -388,4 +389,25 @@ fn a_write_does_not_wait_for_the_drive_that_was_a_members_before() {
     bench.answer_all_but(&[member]);
     assert_eq!(bench.shard.counters().abandoned, 1);
     assert_eq!(bench.verdict(write), Some(Status::Ok));
+}
+
+/// As reads of a member that hangs keep buffers: as many as are lent.
+#[test]
+fn what_reads_keep_leaves_buffers_for_the_widest_write() {
+    let shape = Shape {
+        level: Level::L6,
+        members: 64,
+        ..Shape::default()
+    };
+    let mut bench = Bench::shaped(shape);
+    let loans: Vec<_> = std::iter::from_fn(|| bench.shard.lend_buffer(4096)).collect();
+    let gone = member_of(&bench, 0, 61);
+    bench.exclude(gone);
+    let write = bench.ask(Operation::Write, 0, 40 * 8);
+    bench.answer_all();
+    assert_eq!(bench.verdict(write), Some(Status::Ok));
+    for loan in loans {
+        bench.shard.buffers.give_back(loan);
+    }
+    assert!(bench.shard.is_idle());
 }

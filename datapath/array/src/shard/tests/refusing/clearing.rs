@@ -163,7 +163,7 @@ fn a_copy_that_refuses_zeroes_under_way_decides_what_all_hold() {
 #[test]
 fn without_buffers_zeroes_that_are_refused_wait_for_some() {
     let (mut bench, mut drives) = whole(Shape::default(), WriteHole::Auto);
-    let taken: Vec<_> = std::iter::from_fn(|| bench.shard.buffers.lend(4096)).collect();
+    let taken: Vec<_> = std::iter::from_fn(|| bench.shard.lend_buffer(4096)).collect();
     let mut ticket = TicketBuffers::default();
     let all = RoleSet(!0);
     let left = 128 - taken.len();
@@ -189,7 +189,7 @@ fn without_buffers_zeroes_that_are_refused_wait_for_some() {
 #[test]
 fn without_buffers_logged_zeroes_that_are_refused_do_not_wait_for_ever() {
     let (mut bench, mut drives) = whole(Shape::default(), WriteHole::Strict);
-    let taken: Vec<_> = std::iter::from_fn(|| bench.shard.buffers.lend(4096)).collect();
+    let taken: Vec<_> = std::iter::from_fn(|| bench.shard.lend_buffer(4096)).collect();
     let mut ticket = TicketBuffers::default();
     let all = RoleSet(!0);
     let got = bench
