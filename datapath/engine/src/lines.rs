@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use block::Cookie;
+use block::{Cookie, Operation, Request};
 use units::ArrayIndex;
 use units::limits::{ARRAYS_MAX, RINGS_BYTES_MAX, TURN_BYTES, TURN_BYTES_MIN};
 use volume::Limiter;
@@ -31,6 +31,21 @@ const TURN_MIN: i64 = (TURN_BYTES_MIN >> UNIT_SHIFT).cast_signed();
 #[inline]
 pub(crate) fn price_of(bytes: u64) -> u64 {
     (EXTRA + bytes.div_ceil(1 << UNIT_SHIFT)).min(SLOT_MASK)
+}
+
+/// What counts of what one request only says, and does not carry: it keeps the array's slots, and
+/// the drives, for longer than others do.
+const UNCARRIED_MAX: u64 = 1 << 20;
+
+/// What a request costs that moves so many bytes; `shift` of its blocks.
+#[inline]
+pub(crate) fn price_for(request: &Request, moved: u64, shift: u32) -> u64 {
+    match request.operation {
+        Operation::Discard | Operation::WriteZeroes => {
+            price_of((u64::from(request.blocks) << shift).min(UNCARRIED_MAX))
+        }
+        Operation::Read | Operation::Write | Operation::Flush => price_of(moved),
+    }
 }
 
 /// What the request with this cookie cost.

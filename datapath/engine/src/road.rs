@@ -10,7 +10,7 @@ use units::{ArrayIndex, Instant, bytes_usize};
 use volume::{Gate, Haste, VolumeMap};
 
 pub use crate::lines::{Lines, Wait};
-use crate::lines::{PRICE_SHIFT, SLOT_MASK, price_in, price_of};
+use crate::lines::{PRICE_SHIFT, SLOT_MASK, price_for, price_in};
 pub use crate::splits::Splits;
 
 /// Who asked an array: the high word of its cookies.
@@ -180,7 +180,7 @@ impl Entrance<'_> {
             self.waits = Some(wait);
             return Err(Full(request));
         }
-        let price = price_of(bytes);
+        let price = price_for(&request, bytes, road.shifts.0);
         let cookie = Cookie(request.cookie.0 | price << PRICE_SHIFT);
         self.send(Request { cookie, ..request }, road)?;
         self.lines.taken(self.line, price);

@@ -1,5 +1,10 @@
 //! Lines of rings, turn by turn: who may hand over how much, without any reactor.
 
+use block::{Part, Stability};
+use memory::SegmentList;
+use units::bytes_u64;
+use units::limits::ARRAY_REQUESTS_MAX;
+
 use super::*;
 
 const A: ArrayIndex = ArrayIndex(3);
@@ -44,6 +49,31 @@ fn what_a_request_costs_comes_back_in_its_cookie() {
         assert_eq!((price_in(cookie), cookie.0 & SLOT_MASK), (price, 1023));
     }
     assert_eq!(price_in(Cookie(7 << 32 | 5)), 0, "a flush");
+}
+
+#[test]
+fn what_is_discarded_or_zeroed_leaves_most_requests_of_an_array_to_others() {
+    let request = |operation, blocks| Request {
+        operation,
+        start: 0,
+        blocks,
+        part: Part::WHOLE,
+        segments: SegmentList::EMPTY,
+        stability: Stability::MayChange,
+        cookie: Cookie(0),
+    };
+    for operation in [Operation::Discard, Operation::WriteZeroes] {
+        // 512 MiB, and a block.
+        let (large, small) = (request(operation, 1 << 20), request(operation, 1));
+        assert_eq!(price_for(&large, 0, 9), LARGE);
+        assert_eq!(price_for(&small, 0, 12), SMALL);
+        let mut lines = Lines::default();
+        let line = lines.join(A, &volume());
+        let taken = fill_up(&mut lines, line, price_for(&large, 0, 9));
+        assert!(taken < bytes_u64(ARRAY_REQUESTS_MAX) / 64, "{taken}");
+    }
+    assert_eq!(price_for(&request(Operation::Read, 8), 4096, 9), SMALL);
+    assert_eq!(price_for(&request(Operation::Write, 8), 4096, 9), SMALL);
 }
 
 #[test]
