@@ -64,8 +64,9 @@ pub(crate) struct LaggardKeeper {
     trials: u64,
     /// When to look again.
     wake: Option<Instant>,
-    /// Some member is to be left out.
+    /// Some member is to be left out; and how often that was looked at.
     leaving: bool,
+    looks: u64,
 }
 
 impl Pacing {
@@ -92,6 +93,7 @@ impl LaggardKeeper {
             trials: 0,
             wake: None,
             leaving: false,
+            looks: 0,
         }
     }
 }
@@ -155,6 +157,15 @@ impl Shard {
         let paces =
             keeper.map(|keeper| (0..self.map.members.len()).map(|position| keeper.pace(position)));
         paces.into_iter().flatten().collect()
+    }
+
+    /// How often the home looked whether a member is to be left out for what was seen of its pace
+    /// and errors. For simulators: it is judged when the home does something, and nobody waits for
+    /// that.
+    #[must_use]
+    pub fn looks_who_leaves(&self) -> u64 {
+        let keeper = self.coordinator().and_then(|home| home.laggards.as_ref());
+        keeper.map_or(0, |keeper| keeper.looks)
     }
 
     /// When the home looks at its members' pace again.
@@ -281,6 +292,7 @@ impl Shard {
         let home = self.decider();
         let keeper = home.laggards.as_mut().expect("looked at");
         keeper.leaving = false;
+        keeper.looks += 1;
         let Some((member, cause)) = leaver else {
             // What comes after this in a turn was not looked at.
             return 1;
