@@ -69,7 +69,7 @@ pub struct ExportHost {
     spread: Spread,
     /// By number: where a queue that was moved has gone. It begins there when its front-end comes
     /// again, which has another number then. Held whenever rings are asked to change: one that is
-    /// on its way from reactor to reactor is on neither, and would miss its end or new memory. While
+    /// on its way from reactor to reactor is on neither, and would miss its end or new memory. When
     /// memory is taken away it is held until drives have let go of it.
     places: Mutex<BTreeMap<u16, ReactorIndex>>,
     /// Where front-ends promise that their memory stays.

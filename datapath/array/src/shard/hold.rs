@@ -37,7 +37,16 @@ const PAUSE_GIVEN_UP: Duration = Duration::from_millis(500);
 pub(super) const OLD: u8 = 2;
 /// The same of what lacks nothing, in a group that works: it waits behind others, which go on. A
 /// minute is far longer than that takes, and short of waiting as long as the hold may last.
-pub(super) const OLD_BEHIND_OTHERS: u8 = 120;
+const OLD_BEHIND_OTHERS: u8 = 120;
+
+/// After how many looks a request or a piece of one that waits for room is old.
+pub(super) const fn looks_allowed(is_behind_others: bool) -> u8 {
+    if is_behind_others {
+        OLD_BEHIND_OTHERS
+    } else {
+        OLD
+    }
+}
 
 /// A member request that failed and is to be made again.
 #[derive(Debug)]

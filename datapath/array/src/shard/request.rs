@@ -11,7 +11,7 @@ use units::limits::REQUEST_BYTES_MAX;
 use units::{Instant, MemberIndex, Role, RoleSet, StripeIndex, bytes_u64, bytes_usize};
 
 pub(super) use self::retry::{PART_BYTES, Retry};
-use super::hold::{OLD, OLD_BEHIND_OTHERS};
+use super::hold::looks_allowed;
 use super::{DriveIo, IoOwner, Order, Shard};
 use crate::geometry::Place;
 use crate::io::{Io, Message, Trouble, WorkMessage};
@@ -47,10 +47,11 @@ pub(super) struct RequestSlot {
 }
 
 impl RequestSlot {
-    /// One more look at a request that waits for room.
-    fn age(&mut self, old: u8) {
+    /// One more look at a request that waits for room. Whether it is too old by that.
+    fn age(&mut self, old: u8) -> bool {
         let attempts = self.attempts.saturating_add(1);
         self.attempts = if attempts > old { TOO_OLD } else { attempts };
+        attempts > old
     }
 
     pub(super) fn start(&self) -> u64 {
@@ -140,16 +141,19 @@ enum Advance {
 }
 
 impl Shard {
-    /// One more look at the requests that wait for room, after a hold was given up.
-    pub(super) fn age_requests(&mut self) {
+    /// One more look at the requests that wait for room, after a hold was given up. How many are
+    /// answered at the next poll.
+    pub(super) fn age_requests(&mut self, others_go_on: bool) -> usize {
         let (map, requests) = (&self.map, &mut self.requests);
+        let mut old = 0;
         self.waiting_requests.each(|slot| {
             let request = &mut requests[slot];
             let is_flush = request.operation == Operation::Flush;
             let next = request.start + u64::from(request.issued);
             let in_vain = is_flush || !request.is_to_be_cut() || map.gives_up(next);
-            request.age(if in_vain { OLD } else { OLD_BEHIND_OTHERS });
+            old += usize::from(request.age(looks_allowed(others_go_on && !in_vain)));
         });
+        old
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ use block::{Operation, Part, Stability, Status};
 use memory::SegmentList;
 use units::{ReactorIndex, StripeIndex};
 
-use super::hold::{OLD, OLD_BEHIND_OTHERS};
+use super::hold::looks_allowed;
 use super::ticket::{Kind, Payload, TicketOrder};
 use super::{Shard, cell_lanes};
 use crate::io::{Io, Message, Trouble, WorkMessage};
@@ -54,13 +54,16 @@ impl Work {
         self.pending == 0 && is_cut
     }
 
-    /// One more look at a piece that is not cut: when it is old, what is left of it fails.
-    pub(super) fn age(&mut self, old: u8) {
+    /// One more look at a piece that is not cut: when it is old, what is left of it fails. Whether
+    /// it does.
+    pub(super) fn age(&mut self, old: u8) -> bool {
         self.attempts = self.attempts.saturating_add(1);
-        if self.attempts > old && self.cut < self.blocks {
+        let fails = self.attempts > old && self.cut < self.blocks;
+        if fails {
             self.cut = self.blocks;
             self.status = self.status.and(Status::Media);
         }
+        fails
     }
 }
 
@@ -98,15 +101,18 @@ struct StripePiece {
 }
 
 impl Shard {
-    /// One more look at the pieces that wait, after a hold was given up.
-    pub(super) fn age_works(&mut self) {
+    /// One more look at the pieces that wait, after a hold was given up. How many are answered at
+    /// the next poll.
+    pub(super) fn age_works(&mut self, others_go_on: bool) -> usize {
         let (map, works) = (&self.map, &mut self.works);
+        let mut old = 0;
         self.waiting_works.each(|slot| {
             let work = &mut works[slot];
             let next = work.start + u64::from(work.cut);
             let in_vain = work.cut == work.blocks || map.gives_up(next);
-            work.age(if in_vain { OLD } else { OLD_BEHIND_OTHERS });
+            old += usize::from(work.age(looks_allowed(others_go_on && !in_vain)));
         });
+        old
     }
 
     /// Takes work from another reactor. The slots are as many as its credits, so there is room.

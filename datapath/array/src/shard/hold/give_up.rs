@@ -3,6 +3,7 @@
 
 use block::Operation;
 
+use super::super::ticket::Ticket;
 use super::super::{IoOwner, Shard};
 use super::{OLD, OLD_BEHIND_OTHERS, Parked};
 use crate::io::Io;
@@ -47,9 +48,8 @@ impl Shard {
                 moved += usize::from(self.give_up_ticket(slot, io));
             }
         }
-        self.age_requests();
-        self.age_works();
-        moved
+        let others_go_on = self.others_go_on();
+        moved + self.age_requests(others_go_on) + self.age_works(others_go_on)
     }
 
     /// Whether the ticket was answered.
@@ -142,6 +142,13 @@ impl Shard {
             waited |= list.len() < before;
         }
         waited
+    }
+
+    /// Whether there are tickets to have, or will be: those that were given up stay until members
+    /// work again.
+    fn others_go_on(&self) -> bool {
+        let ends = |ticket: &Ticket| !ticket.given_up && !ticket.follows();
+        self.tickets.free() > 0 || self.tickets.busy().any(ends)
     }
 
     /// Whether the ticket only waits for lanes, buffers or room, as it always may, and its group

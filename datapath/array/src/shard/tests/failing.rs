@@ -92,7 +92,7 @@ fn a_piece_that_was_given_up_in_its_line_is_answered_once_when_all_has_ended() {
     let waiting = bench.shard.waiting_works.first();
     let work = waiting.expect("there is no ticket left");
     for _ in 0..=OLD {
-        bench.shard.works[work].age(OLD);
+        let _ = bench.shard.works[work].age(OLD);
     }
     while let Some(asked) = bench.outside.asked.pop() {
         let Bench { shard, outside, .. } = &mut bench;

@@ -112,6 +112,31 @@ fn who_waits_for_room_beside_a_lost_group_is_not_answered_with_an_error() {
     }
 }
 
+/// What is given up keeps its ticket until it can be carried out.
+#[test]
+fn nobody_waits_for_tickets_that_only_a_lost_group_has() {
+    let mut bench = one_of_two_waits(false);
+    let lost: Vec<u64> = (0..64)
+        .filter(|&stripe| member_of(&bench, stripe, 0) < 3)
+        .collect();
+    let mut lost = lost.into_iter();
+    while bench.shard.tickets.free() > 0 {
+        bench.write_stripe(lost.next().expect("many"));
+        for member in [0, 1, 2] {
+            let status = if member < 2 { Status::Gone } else { Status::Ok };
+            while bench.is_asked(Operation::Write).contains(&member) {
+                bench.answer(member, Operation::Write, status);
+            }
+        }
+    }
+    let stripe = sound(&bench).next().expect("some");
+    let write = bench.write_stripe(stripe);
+    bench.install(|map| map.given_up = true);
+    (0..6).for_each(|_| bench.pass(STEP));
+    assert_eq!(bench.shard.tickets.free(), 0);
+    assert_eq!(bench.verdict(write), Some(Status::Media));
+}
+
 /// It may wait for something that only the lost group has, after all.
 #[test]
 fn nobody_in_a_sound_group_waits_as_long_as_the_hold_may_last() {
