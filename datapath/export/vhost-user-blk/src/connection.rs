@@ -18,7 +18,7 @@ use crate::host::{Host, MemoryChange, QueueKey, SessionEvent};
 use crate::inflight::{InflightMemory, InflightShape};
 use crate::profile::{CacheMode, Shown, feature};
 use crate::queue::{Events, Notice, Queue, QueueSetup};
-use crate::system::Event;
+use crate::system::{Event, send_now};
 
 /// Why a message cannot be followed. The connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,11 +107,35 @@ pub(crate) struct Outside {
     pub(crate) channel: Option<UnixStream>,
 }
 
+impl Outside {
+    /// Says that there is another configuration to read, where somebody can be told.
+    pub(crate) fn tell_of_configuration(&mut self) {
+        if let Some(channel) = &self.channel
+            && !send_now(channel, &configuration_changed())
+        {
+            // It does not read, or is gone; a half-sent message would garble the next.
+            self.channel = None;
+        }
+    }
+}
+
+/// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG` of version 1, without payload, no reply wanted.
+fn configuration_changed() -> [u8; 12] {
+    const CONFIG_CHANGE: u32 = 2;
+    const VERSION: u32 = 1;
+    let mut message = [0u8; 12];
+    message[..4].copy_from_slice(&CONFIG_CHANGE.to_ne_bytes());
+    message[4..8].copy_from_slice(&VERSION.to_ne_bytes());
+    message
+}
+
 /// One front-end.
 pub(crate) struct Connection {
     front_end: u32,
     host: Arc<dyn Host>,
     pub(crate) shown: Arc<Shown>,
+    /// The size that it was told when it last read the configuration.
+    read_sectors: Option<u64>,
     pub(crate) outside: Arc<Mutex<Outside>>,
     wake: Event,
     features: u64,
@@ -137,6 +161,7 @@ impl Connection {
             front_end,
             host,
             shown,
+            read_sectors: None,
             outside: Arc::default(),
             wake,
             features: 0,
@@ -359,6 +384,19 @@ impl Connection {
         Ok(())
     }
 
+    pub(crate) fn read_configuration(
+        &mut self,
+        offset: u32,
+        length: u32,
+    ) -> Result<Vec<u8>, Refused> {
+        // Before: a size that changes meanwhile is told again.
+        self.read_sectors = Some(self.shown.sectors());
+        let bytes = self.shown.read_configuration(offset, length);
+        bytes.ok_or(Refused(
+            "more configuration was asked for than there can be",
+        ))
+    }
+
     pub(crate) fn write_configuration(&mut self, offset: u32, bytes: &[u8]) {
         self.shown.write_configuration(offset, bytes);
         self.remember_cache(self.shown.cache());
@@ -456,7 +494,16 @@ impl Connection {
         self.host.start_queue(key, queue);
         self.host.event(&SessionEvent::QueueStarted { key, size });
         self.rings[usize::from(index)].service = Service::Running(notice);
-        self.outside().running.push(index);
+        let size_is_old = self
+            .read_sectors
+            .is_some_and(|read| read != self.shown.sectors());
+        let mut outside = self.outside();
+        if size_is_old && outside.running.is_empty() {
+            // QEMU forgets what it is told while its guest uses no ring (as firmware hands over to
+            // a system), and would show the old size until it ends.
+            outside.tell_of_configuration();
+        }
+        outside.running.push(index);
     }
 
     fn vring(&self, index: u16, place: &mut RingPlace) -> Result<Vring, RingError> {

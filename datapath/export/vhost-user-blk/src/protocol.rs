@@ -180,9 +180,7 @@ impl VhostUserBackendReqHandlerMut for Connection {
         size: u32,
         _flags: VhostUserConfigFlags,
     ) -> Result<Vec<u8>> {
-        self.shown
-            .read_configuration(offset, size)
-            .ok_or(Refused("more configuration was asked for than there can be").into())
+        Ok(self.read_configuration(offset, size)?)
     }
 
     fn set_config(&mut self, offset: u32, buf: &[u8], _flags: VhostUserConfigFlags) -> Result<()> {

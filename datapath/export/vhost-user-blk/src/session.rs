@@ -24,9 +24,7 @@ use crate::host::{Host, SessionEvent};
 use crate::profile::{Profile, Shown};
 use crate::protocol::touches_rings;
 use crate::socket::{BindError, Bound, SocketSettings};
-use crate::system::{
-    Event, Patience, Readiness, peek_channel, peek_request, send_now, wait, wait_end,
-};
+use crate::system::{Event, Patience, Readiness, peek_channel, peek_request, wait, wait_end};
 
 /// Front-ends of one shared export at a time.
 pub const FRONT_ENDS_MAX: usize = 8;
@@ -218,12 +216,7 @@ impl SessionHandle {
         for known in self.common.known().iter() {
             let outside = known.outside.lock();
             let mut outside = outside.unwrap_or_else(PoisonError::into_inner);
-            if let Some(channel) = &outside.channel
-                && !send_now(channel, &configuration_changed())
-            {
-                // It does not read, or is gone; a half-sent message would garble the next.
-                outside.channel = None;
-            }
+            outside.tell_of_configuration();
         }
     }
 
@@ -278,16 +271,6 @@ impl std::fmt::Debug for SessionHandle {
             .field("name", &self.common.name)
             .finish_non_exhaustive()
     }
-}
-
-/// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG` of version 1, without payload, no reply wanted.
-fn configuration_changed() -> [u8; 12] {
-    const CONFIG_CHANGE: u32 = 2;
-    const VERSION: u32 = 1;
-    let mut message = [0u8; 12];
-    message[..4].copy_from_slice(&CONFIG_CHANGE.to_ne_bytes());
-    message[4..8].copy_from_slice(&VERSION.to_ne_bytes());
-    message
 }
 
 /// The thread that listens.

@@ -171,16 +171,16 @@ const HEADER_BYTES: usize = 12;
 const DESCRIPTORS_MAX: usize = 32;
 
 /// The number of the next message, which is not taken; `None` when nothing has come. Of a message
-/// that has not come as far as its number: 0, which no message has.
+/// that has not come as far as its number, or cannot be looked at: 0, which no message has.
 pub(crate) fn peek_request(stream: &UnixStream) -> Option<u32> {
+    use rustix::io::Errno;
     use rustix::net::{RecvFlags, recv};
     let mut number = [0u8; 4];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    let (length, _) = recv(stream, &mut number[..], flags).ok()?;
-    match length {
-        0 => None,
-        4 => Some(u32::from_ne_bytes(number)),
-        _ => Some(0),
+    match recv(stream, &mut number[..], flags) {
+        Ok((0, _)) | Err(Errno::WOULDBLOCK) => None,
+        Ok((4, _)) => Some(u32::from_ne_bytes(number)),
+        Ok(_) | Err(_) => Some(0),
     }
 }
 

@@ -323,6 +323,45 @@ fn a_new_size_reaches_the_guest() {
     assert_eq!(engine.session().status().sectors, SECTORS * 2);
 }
 
+/// QEMU forgets what it is told while no ring runs.
+#[test]
+fn a_size_that_changed_while_no_ring_ran_is_told_when_one_does() {
+    let (place, volume) = (place(), Volume::new(SECTORS * 2));
+    let engine = Engine::start(settings(&place.path().join("s"), profile(1)), &volume);
+    let mut guest = Guest::start(&engine.path, Kind::new(Layout::Split, 1));
+    let mut channel = guest.front_end().open_channel().unwrap();
+    let stop = |guest: &Guest| {
+        let front_end = guest.front_end();
+        let message = messages::GET_VRING_BASE;
+        front_end.send(message, &[0; 8], &[]).unwrap();
+        front_end.reply().unwrap();
+    };
+    // The answer comes after what the start has to say.
+    let start_and_read = |guest: &Guest| {
+        let (front_end, ring) = (guest.front_end(), &guest.rings[0]);
+        let base = ring.driver.base();
+        front_end
+            .set_ring(0, &ring.driver, base, &ring.bells)
+            .unwrap();
+        front_end.configuration(0, 8).unwrap()
+    };
+    let mut told = [0u8; 12];
+    stop(&guest);
+    assert_eq!(start_and_read(&guest), SECTORS.to_le_bytes());
+    stop(&guest);
+    engine.session().resize(SECTORS * 2);
+    channel.read_exact(&mut told).unwrap();
+    assert_eq!(start_and_read(&guest), (SECTORS * 2).to_le_bytes());
+    channel.set_nonblocking(true).unwrap();
+    channel.read_exact(&mut told).unwrap();
+    assert_eq!(told[0], 2);
+    stop(&guest);
+    assert_eq!(start_and_read(&guest), (SECTORS * 2).to_le_bytes());
+    let error = channel.read_exact(&mut told).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it knows");
+    guest.rings[0].write(SECTORS, &[1; 512]);
+}
+
 #[test]
 fn a_front_end_that_does_not_read_its_channel_stops_nobody() {
     let (place, volume) = (place(), Volume::new(SECTORS));
