@@ -257,20 +257,23 @@ impl Shard {
         let (mut left, mut copied) = (parity, 0);
         if ticket.copy_due && !planted::is(Fault::SmallWriteNotCopied) {
             let role = planned.asked.written.first().expect("one chunk");
-            let (copy, new) = (parts.of(Side::New, role), self.payload(slot, role, lanes));
+            let copy = parts.of(Side::New, role);
+            let offset = self.payload_offset(slot, role, lanes);
             copied = units::bytes_u64(copy.len());
-            if parity.exceeds(1) {
-                // First: one pass for both is made for one sum only.
-                copy.copy_from(new);
-            } else {
-                let sum = parity.first().expect("a change has parity");
-                let change = Change {
-                    column: role.at(),
-                    old: parts.of(Side::Old, role),
-                    new,
-                };
-                self.code.copy_delta(change, copy, &[row(sum)]);
-                left = RoleSet::EMPTY;
+            // One pass for both is made for one sum only, and for what is in one piece: it may be
+            // in several by now, where the copy of what was given up lies (`kept`).
+            match (ticket.order.segments.as_slice(), parity.exceeds(1)) {
+                ([only], false) => {
+                    let sum = parity.first().expect("a change has parity");
+                    let change = Change {
+                        column: role.at(),
+                        old: parts.of(Side::Old, role),
+                        new: only.part(offset, copy.len()),
+                    };
+                    self.code.copy_delta(change, copy, &[row(sum)]);
+                    left = RoleSet::EMPTY;
+                }
+                ([..], true | false) => ticket.order.segments.copy_to(offset, copy),
             }
         }
         while !left.is_empty() {
@@ -288,18 +291,6 @@ impl Shard {
         }
         self.tickets[slot].copy_due = false;
         self.counters.bytes_copied += copied;
-    }
-
-    /// Where the guest has what is written to `lanes` of a role, if that is in one piece.
-    #[inline]
-    fn payload(&self, slot: u32, role: Role, lanes: &Range<u32>) -> Segment {
-        let order = &self.tickets[slot].order;
-        let length = bytes_usize(self.bytes(lanes.end - lanes.start));
-        let offset = self.payload_offset(slot, role, lanes);
-        match order.segments.as_slice() {
-            [only] => only.part(offset, length),
-            _ => unreachable!("asked before it was left to be copied"),
-        }
     }
 
     /// The byte of the request's memory from which on `lanes` of a role are written.
