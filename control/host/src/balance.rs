@@ -208,7 +208,9 @@ impl Host {
     fn distribute(&self, array: ArrayIndex, since: &Since) {
         let is_left_alone = {
             let balance = self.balance.lock().expect("nothing panics under this lock");
-            balance.refused.contains_key(&array) || balance.moving.contains_key(&array)
+            balance.refused.contains_key(&array)
+                || balance.moving.contains_key(&array)
+                || !self.engine.all_may_own(array)
         };
         let requests = &since.arrays[&array].0;
         if is_left_alone || requests.iter().sum::<f64>() < 1.0 {

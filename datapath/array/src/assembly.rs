@@ -152,8 +152,7 @@ impl Assembly {
     /// was written was logged.
     #[must_use]
     pub fn may_be_torn(&self) -> bool {
-        let geometry = &self.superblock.geometry;
-        let has_parity = geometry.data() > 1 && geometry.parity() > 0;
+        let has_parity = self.superblock.geometry.has_write_hole();
         // What was written before it was strict, nobody has logged.
         let logs = self.config.options.write_hole == WriteHole::Strict && self.is_resynced();
         has_parity && !self.config.clean && !logs

@@ -147,6 +147,14 @@ impl Geometry {
         usize::from(self.parity)
     }
 
+    /// Whether a write that was cut short can make other blocks than its own wrong: those that are
+    /// computed by parity. Copies are whole by themselves.
+    #[inline]
+    #[must_use]
+    pub fn has_write_hole(&self) -> bool {
+        self.parity > 0 && self.data > 1
+    }
+
     /// How many groups the stripes are dealt over.
     #[inline]
     #[must_use]

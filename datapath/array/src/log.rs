@@ -51,6 +51,13 @@ impl LogSpace {
         self.slots
     }
 
+    /// How many of so many shards can have slots: one needs two, or there is no older half. The
+    /// first ones do, and of an array with parity no other may own stripes.
+    #[must_use]
+    pub fn writers(&self, shards: usize) -> usize {
+        shards.min(bytes_usize(u64::from(self.slots / 2)))
+    }
+
     /// Where a slot lies on a member, in bytes.
     #[must_use]
     pub fn slot(&self, slot: u32) -> u64 {

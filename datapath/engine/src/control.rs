@@ -336,7 +336,10 @@ impl Engine {
         } = start;
         let reactors: Vec<ReactorIndex> =
             (0..self.handles.len()).map(ReactorIndex::from_at).collect();
-        let (near, home) = self.places.put(array, node);
+        let all = reactors.len();
+        let logs = geometry.has_write_hole();
+        let writers = if logs { log.writers(all) } else { all };
+        let (near, home) = self.places.put(array, node, writers);
         let owners = Owners::new(|bucket: usize| near[bucket % near.len()]);
         let identity = MapIdentity {
             array,
@@ -350,7 +353,7 @@ impl Engine {
             &places,
             (&regions, suspects),
         ));
-        let shared = || Shared::new(&map, &regions, (log, reactors.len()), begun);
+        let shared = || Shared::new(&map, &regions, (log, all), begun);
         let shared = memory::near(self.places.of(home), shared).map_err(StartError::Io)?;
         let mut shards = Vec::with_capacity(reactors.len());
         for &reactor in &reactors {

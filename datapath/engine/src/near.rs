@@ -30,6 +30,8 @@ struct Place {
     /// Of most of its drives.
     node: Option<NodeIndex>,
     home: ReactorIndex,
+    /// The first so many reactors may own its stripes.
+    writers: usize,
 }
 
 /// Where reactors and arrays are.
@@ -69,16 +71,28 @@ impl Places {
         beside
     }
 
-    /// Puts an array that starts on a node. Gives the reactors that own its stripes at first, and
-    /// its home, which is one of them: it is asked for each region that is written anew.
+    /// Puts an array that starts on a node. Gives the reactors that own its stripes at first, of
+    /// which only the first `writers` may, and its home, which is one of them: it is asked for each
+    /// region that is written anew.
     pub(crate) fn put(
         &self,
         array: ArrayIndex,
         node: Option<NodeIndex>,
+        writers: usize,
     ) -> (Vec<ReactorIndex>, ReactorIndex) {
-        let owners = near(&self.nodes, node);
+        let may = |owner: &ReactorIndex| owner.at() < writers;
+        let mut owners: Vec<ReactorIndex> =
+            near(&self.nodes, node).into_iter().filter(may).collect();
+        if owners.is_empty() {
+            owners = near(&self.nodes, None).into_iter().filter(may).collect();
+        }
         let home = owners[array.at() % owners.len()];
-        self.arrays().insert(array, Place { node, home });
+        let place = Place {
+            node,
+            home,
+            writers,
+        };
+        self.arrays().insert(array, place);
         (owners, home)
     }
 
@@ -102,6 +116,17 @@ impl Engine {
     pub fn near(&self, array: ArrayIndex) -> Vec<ReactorIndex> {
         let node = self.places.arrays().get(&array).copied();
         near(&self.places.nodes, node.and_then(|place| place.node))
+    }
+
+    /// Whether every reactor may own stripes of an array. Not those that have no part of its log
+    /// (`LogSpace::writers`).
+    ///
+    /// # Panics
+    /// When a thread panicked while it placed an array.
+    #[must_use]
+    pub fn all_may_own(&self, array: ArrayIndex) -> bool {
+        let place = self.places.arrays().get(&array).copied();
+        place.is_none_or(|place| place.writers >= self.places.nodes.len())
     }
 
     /// Most drives of an array hang on another node than before: what begins from now on begins
@@ -154,10 +179,20 @@ mod tests {
     }
 
     #[test]
+    fn who_has_no_part_of_the_log_owns_nothing() {
+        let places = Places::new(4, &[on(0), on(0), on(1), on(1)]);
+        let put = |node, writers| places.put(ArrayIndex(5), node, writers);
+        assert_eq!(put(on(1), 3), (of(&[2]), ReactorIndex(2)));
+        assert_eq!(put(on(0), 3), (of(&[0, 1]), ReactorIndex(1)));
+        assert_eq!(put(on(1), 2), (of(&[0, 1]), ReactorIndex(1)), "none there");
+        assert_eq!(put(None, 3), (of(&[0, 1, 2]), ReactorIndex(2)));
+    }
+
+    #[test]
     fn homes_of_arrays_take_turns_on_the_node() {
         let places = Places::new(4, &[on(0), on(1), on(1)]);
         for (array, node, home) in [(0, on(1), 1), (1, on(1), 2), (2, on(0), 0), (3, None, 3)] {
-            let (owners, found) = places.put(ArrayIndex(array), node);
+            let (owners, found) = places.put(ArrayIndex(array), node, 4);
             assert_eq!(found, ReactorIndex(home), "array {array}");
             assert_eq!(owners, near(&places.nodes, node));
         }

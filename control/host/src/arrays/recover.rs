@@ -330,9 +330,8 @@ impl Host {
         regions: &RegionMap,
     ) -> Answer<Option<(Replay, Option<Doubt>)>> {
         let (superblock, config) = (&assembly.superblock, &assembly.config);
-        let geometry = &superblock.geometry;
         // Copies of one chunk are never logged.
-        if config.clean || geometry.parity() == 0 || geometry.data() == 1 {
+        if config.clean || !superblock.geometry.has_write_hole() {
             return Ok(None);
         }
         let is_here = |member: MemberIndex| assembly.members[member.at()].is_some();

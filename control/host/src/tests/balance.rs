@@ -99,6 +99,31 @@ fn stripes_go_to_the_reactor_whose_ring_asks_for_them() {
     }
 }
 
+/// Its log has slots for seven reactors.
+#[test]
+fn stripes_do_not_go_to_a_reactor_that_has_no_part_of_the_log() {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let cores = [0, 1].into_iter().cycle().take(9);
+    let bench = Bench::with_cores(folder, Tuning::default(), cores.collect());
+    for (array, level, drives, last) in [
+        (0, Level::Raid5, ["a", "b", "c"].as_slice(), 6),
+        (1, Level::Raid1, &["d", "e"], 8),
+    ] {
+        drives.iter().for_each(|name| bench.memory(name));
+        bench.create(&format!("tank{array}"), level, drives);
+        wait_until("the first resync", || bench.host.jobs().is_empty());
+        let owners = bench.host.engine.owners(ArrayIndex(array));
+        let owners = owners.expect("it runs").reactors();
+        assert_eq!(owners, (0..=last).map(ReactorIndex).collect::<Vec<_>>());
+    }
+    bench.host.do_look_at_load();
+    for _ in 0..20 {
+        pretend_that_it_asks(&bench, 0);
+        look(&bench);
+        assert!(share(&bench, 0) < BUCKETS / 6, "it would go there");
+    }
+}
+
 #[test]
 fn an_array_that_cannot_give_stripes_away_is_left_alone_for_a_while() {
     let bench = Bench::tank();

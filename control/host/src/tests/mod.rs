@@ -100,8 +100,13 @@ impl Bench {
     }
 
     fn tuned(folder: Arc<TempDir>, tuning: Tuning) -> Bench {
+        Bench::with_cores(folder, tuning, vec![0, 1])
+    }
+
+    /// With a reactor for each of these, by the number of its CPU.
+    fn with_cores(folder: Arc<TempDir>, tuning: Tuning, cores: Vec<u16>) -> Bench {
         let settings = EngineSettings {
-            cores: vec![0, 1],
+            cores,
             memory_bytes: None,
             poll: Poll::Never,
             runtime_dir: folder.path().to_owned(),

@@ -1,11 +1,15 @@
 //! What closes the write hole is changed while guests write: from then on their writes are logged,
 //! or not, and the next engine knows it.
 
+use std::time::Duration;
+
 use control::Engine;
-use control::request::{ArrayModify, WriteHole};
+use control::request::{ArrayModify, Level, WriteHole};
+use units::ReactorIndex;
 
 use super::guests::Guest;
 use super::{Bench, MIB, export_of, volume_of, wait_until};
+use crate::Tuning;
 
 const ALL: [&str; 3] = ["one", "two", "three"];
 
@@ -87,6 +91,34 @@ fn a_mode_counts_from_its_change_on_and_is_there_after_a_kill_and_after_a_stop()
         .start_array("tank", false)
         .expect("it was stopped");
     assert_eq!(next.array("tank").write_hole, WriteHole::Off);
+}
+
+/// A log of 15 slots cannot be cut for nine reactors: who has no part of it would log nothing, and
+/// a start believes that all was.
+#[test]
+fn of_an_array_with_few_slots_all_is_logged_whatever_reactor_asks() {
+    let folder = std::sync::Arc::new(tempfile::tempdir().expect("a folder"));
+    let cores = [0, 1].into_iter().cycle().take(9);
+    let bench = Bench::with_cores(folder, Tuning::default(), cores.collect());
+    ALL.iter().for_each(|name| bench.file(name));
+    bench.create("tank", Level::Raid5, &ALL);
+    wait_until("the first resync", || bench.host.jobs().is_empty());
+    modify(&bench, WriteHole::Strict);
+    let volume = volume_of("v", "tank", 16 * MIB);
+    bench.host.create_volume(&volume).expect("room");
+    let mut guest = connect(&bench);
+    let (host, id) = {
+        let state = bench.host.state();
+        let entry = &state.exports["e"];
+        (std::sync::Arc::clone(&entry.host), entry.id)
+    };
+    let ring = bench.host.engine.rings(id)[0].1;
+    let moved = host.move_ring(ring, ReactorIndex(8), Duration::from_secs(5));
+    assert_eq!(moved, Ok(()));
+    for content in 1..=60 {
+        guest.fill(u64::from(content) * 256, content);
+        assert!(logged(&bench, content) > 0, "write {content}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::head::{
 };
 use super::layout::{Area, FIRST_SUPERBLOCK, Layout, SUPERBLOCK_DISTANCE};
 use crate::geometry::{Geometry, GeometryParameters, Level};
+use crate::log::LogSpace;
 use crate::regions::RegionSpace;
 
 /// Bytes of a superblock.
@@ -158,6 +159,9 @@ impl Superblock {
         let map = layout.region_map;
         RegionSpace::new(&geometry, region_stripes, (map.offset, map.length))
             .ok_or(invalid("region size"))?;
+        if LogSpace::new(&geometry, (layout.log.offset, layout.log.length)).slots() < 2 {
+            return Err(invalid("log area"));
+        }
         if head.member.at() >= geometry.members() {
             return Err(invalid("member index"));
         }

@@ -91,14 +91,14 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The part of writer number `writer` of so many.
+    /// The part of shard number `writer` of so many.
     ///
     /// # Errors
     /// When the host refuses the memory.
-    pub(super) fn new(space: LogSpace, writer: usize, writers: usize) -> std::io::Result<Log> {
+    pub(super) fn new(space: LogSpace, writer: usize, shards: usize) -> std::io::Result<Log> {
+        let writers = space.writers(shards);
         let each = bytes_usize(u64::from(space.slots())) / writers.max(1);
-        // One slot alone has no older half.
-        let each = if each < 2 { 0 } else { each };
+        let each = if writer < writers { each } else { 0 };
         let mut headers = Pool::new(HEADERS, LOG_HEADER_BYTES, Backing::Anonymous(Pages::Plain))?;
         let buffers: Vec<Buffer> = (0..HEADERS)
             .map(|_| headers.acquire().expect("one for each"))
@@ -174,8 +174,7 @@ impl Shard {
     /// Whether what the ticket writes is of the kind that is logged.
     #[inline(always)]
     pub(super) fn can_log(&self, slot: u32) -> bool {
-        let geometry = self.geometry();
-        if self.log.slots.is_empty() || geometry.parity() == 0 || geometry.data() == 1 {
+        if self.log.slots.is_empty() || !self.geometry().has_write_hole() {
             return false;
         }
         let kind = self.tickets[slot].order.kind;

@@ -150,7 +150,7 @@ impl Shard {
     /// Whether what is logged names members where a rebuild is to fill them again.
     pub(in crate::shard) fn is_refill_unsafe(&self) -> bool {
         let decider = self.coordinator.as_deref().expect("the home");
-        let logs = self.geometry().parity() > 0 && self.geometry().data() > 1;
+        let logs = self.geometry().has_write_hole();
         let names = |life: u64| decider.config.log_from <= life;
         decider.retire.unfilled.is_some_and(names) && logs && decider.is_writing_records()
     }
@@ -188,7 +188,7 @@ impl Shard {
         io: &mut impl Io,
     ) -> Option<usize> {
         let decider = self.coordinator.as_deref().expect("the home");
-        let logs = self.geometry().parity() > 0 && self.geometry().data() > 1;
+        let logs = self.geometry().has_write_hole();
         if !decider.is_writing_records() || !logs {
             return None;
         }
