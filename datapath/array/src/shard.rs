@@ -68,6 +68,7 @@ pub(crate) use self::log::Retire;
 pub(crate) use self::losses::{LossAsked, Losses};
 pub(crate) use self::regions::RegionKeeper;
 use self::request::RequestSlot;
+use self::room::Kept;
 pub use self::room::Room;
 pub use self::shared::Shared;
 use self::throttle::Throttle;
@@ -218,6 +219,7 @@ pub struct Shard {
     unsettled_flushes: Vec<u32>,
 
     ios: Slots<DriveIo>,
+    kept: Kept,
     lists: SegmentSlots,
     buffers: Buffers,
     bounces: Slots<Bounce>,
@@ -261,6 +263,7 @@ impl Shard {
         let table = begun.as_deref().map(|begun| begun.table(me.at(), &room));
         let in_file = begun.as_deref().map(|begun| begun.buffers(me.at()));
         let buffers = Buffers::new(room.small_buffers, room.large_buffers, in_file);
+        let works = room.works + room.foreign_works;
         let losses = Losses::new(room.tickets, &map.lost_blocks, &shared.regions);
         Ok(Shard {
             me,
@@ -276,13 +279,9 @@ impl Shard {
             requests: Slots::new(room.requests),
             waiting_requests: Lines::new(SHARD_LINES, room.requests, room.line_bytes),
             retries: VecDeque::with_capacity(room.drive_requests),
-            works: Slots::new(room.works + room.foreign_works),
+            works: Slots::new(works),
             foreign_work_slots: room.foreign_works,
-            waiting_works: Lines::new(
-                SHARD_LINES,
-                room.works + room.foreign_works,
-                room.line_bytes,
-            ),
+            waiting_works: Lines::new(SHARD_LINES, works, room.line_bytes),
             allowed: 0,
             turn_bytes: room.turn_bytes,
             asked_works: vec![0; REACTORS_MAX],
@@ -302,6 +301,7 @@ impl Shard {
             barrier_waiters: Vec::with_capacity(room.tickets),
             unsettled_flushes: Vec::with_capacity(room.requests),
             ios: Slots::new(room.drive_requests),
+            kept: Kept::new(&room, geometry.group_members()),
             lists: SegmentSlots::new(room.drive_requests, 4),
             buffers: buffers.map_err(ShardError::Memory)?,
             begun: table.transpose().map_err(ShardError::Memory)?,

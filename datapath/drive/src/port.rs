@@ -88,7 +88,7 @@ pub struct PortOptions {
 impl Default for PortOptions {
     fn default() -> PortOptions {
         PortOptions {
-            requests: limits::URING_ENTRIES,
+            requests: limits::PORT_REQUESTS,
             bounce_buffers: 32,
             bounce_bytes: 2 * limits::LARGE_BUFFER_BYTES,
             joined_bytes_max: limits::JOINED_BYTES_MAX,

@@ -3,12 +3,14 @@
 //! them, must not take all of it: every other keeps its share free.
 
 use array::Help;
-use units::limits::{ARRAYS_MAX, REACTORS_MAX};
+use units::limits::{ARRAYS_MAX, PORT_REQUESTS, REACTORS_MAX};
 use units::{ArrayIndex, ReactorIndex};
 
 /// The most member requests that are kept for an array that does not use them: more than the
-/// widest ticket asks for at once.
+/// widest ticket asks for at once and its own records need (`Room`). So many are kept for each of
+/// as many arrays as there may be.
 const SHARE_MAX: usize = 256;
+const _: () = assert!(ARRAYS_MAX * SHARE_MAX <= PORT_REQUESTS as usize);
 /// The most pieces under way at one other reactor that are kept for an array.
 const PIECES_MAX: usize = 64;
 /// Reactors that are looked at for one ticket, to see whether they can help.

@@ -243,6 +243,20 @@ impl Shard {
         self.ios.free() >= count && io.drive_room() >= count
     }
 
+    /// The same of what guests wait for: it leaves some to the array's own records. While they have
+    /// none, no member is left out, also not the one whose answers all others wait for.
+    #[inline(always)]
+    pub(super) fn can_serve(&self, count: usize, io: &impl Io) -> bool {
+        self.can_issue(count + self.kept.to_home, io)
+    }
+
+    /// Whether a request may go straight to its drive: it leaves what a ticket needs at once, too.
+    /// Reads that follow each other without a pause would leave none to writes.
+    #[inline(always)]
+    pub(super) fn can_go_straight(&self, io: &impl Io) -> bool {
+        self.can_issue(1 + self.kept.to_tickets, io)
+    }
+
     /// Submits one member request; `fill` gives its memory. Its slot.
     ///
     /// # Panics

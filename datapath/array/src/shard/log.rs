@@ -220,7 +220,7 @@ impl Shard {
             self.region_waiters.push(slot);
             return true;
         }
-        if !self.can_issue(roles.len(), io) {
+        if !self.can_serve(roles.len(), io) {
             return false;
         }
         self.assert_region_dirty(slot);
@@ -425,7 +425,7 @@ impl Shard {
         };
         let mut moved = 0;
         while let Some(&member) = flush.members.get(flush.asked) {
-            if !self.can_issue(1, io) {
+            if !self.can_serve(1, io) {
                 break;
             }
             flush.asked += 1;

@@ -389,7 +389,7 @@ impl Shard {
         blocks: u32,
         io: &mut impl Io,
     ) -> Advance {
-        if !self.can_issue(1, io) {
+        if !self.can_go_straight(io) {
             return Advance::Stuck;
         }
         let blocks = if self.late.any_shaky {

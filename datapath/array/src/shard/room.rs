@@ -26,6 +26,11 @@ pub struct Room {
     pub tickets: usize,
     /// Member requests in flight.
     pub drive_requests: usize,
+    /// Of these, what all but the array's own records leave to it.
+    pub home_requests: usize,
+    /// And what reads that go straight to drives leave to tickets besides, at most: they leave
+    /// what the widest ticket of the array may ask for at once.
+    pub ticket_requests: usize,
     /// Transfer buffers of 4 KiB.
     pub small_buffers: usize,
     /// Transfer buffers of 64 KiB.
@@ -51,6 +56,8 @@ impl Default for Room {
             asked_works: INBOX_MESSAGES - 8,
             tickets: ARRAY_TICKETS_MAX,
             drive_requests: ARRAY_DRIVE_REQUESTS_MAX,
+            home_requests: HOME_REQUESTS,
+            ticket_requests: BANDS_MAX * GROUP_MEMBERS_MAX,
             small_buffers: 4096,
             large_buffers: 512,
             turn_bytes: SHARD_TURN_BYTES,
@@ -58,6 +65,32 @@ impl Default for Room {
             patience: Patience::default(),
             makes_way: Yield::default(),
             lends: Lends::default(),
+        }
+    }
+}
+
+/// Records, blocks of the region map and looks whether members are there; a few of each may hang
+/// at one drive.
+const HOME_REQUESTS: usize = 32;
+/// Bands of a ticket, each of which may ask all members of its group.
+const BANDS_MAX: usize = 3;
+
+/// Member requests that others leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    /// To the array's own records.
+    pub(super) to_home: usize,
+    /// To these and to tickets.
+    pub(super) to_tickets: usize,
+}
+
+impl Kept {
+    /// In so much room, by a group of so many members.
+    pub(super) fn new(room: &Room, group_members: usize) -> Kept {
+        let widest = BANDS_MAX * group_members;
+        Kept {
+            to_home: room.home_requests,
+            to_tickets: room.home_requests + room.ticket_requests.min(widest),
         }
     }
 }

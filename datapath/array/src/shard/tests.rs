@@ -24,6 +24,7 @@ mod returning;
 mod scrubbing;
 mod sharing;
 mod slow;
+mod starving;
 mod suspects;
 mod telling;
 mod zeroing;
@@ -585,6 +586,8 @@ fn room() -> Room {
         asked_works: 7,
         tickets: 12,
         drive_requests: 100,
+        home_requests: 0,
+        ticket_requests: 0,
         small_buffers: 128,
         large_buffers: 128,
         patience: Patience {

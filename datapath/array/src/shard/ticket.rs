@@ -445,9 +445,9 @@ impl Shard {
             self.region_waiters.push(slot);
             return true;
         }
-        if !self.can_issue(most, io) {
+        if !self.can_serve(most, io) {
             let count = self.count_transfers(slot, operation);
-            if !self.can_issue(count, io) {
+            if !self.can_serve(count, io) {
                 return false;
             }
         }

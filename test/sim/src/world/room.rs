@@ -23,6 +23,8 @@ pub fn room(reactors: usize) -> Room {
         asked_works: CREDITS - 1,
         tickets: 12,
         drive_requests: 200,
+        home_requests: 1,
+        ticket_requests: 4,
         small_buffers: 128,
         large_buffers: 128,
         // Requests are short: turns end in the middle of them.

@@ -84,8 +84,10 @@ impl Shard {
     fn call_roll(&mut self, io: &mut impl Io) -> Option<usize> {
         let now = io.now();
         if let Some(call) = self.decider().hold.call {
-            if call.pending > 0 && now < call.until {
-                return Some(0);
+            let moved = self.go_on_calling(io);
+            let is_over = call.pending == 0 && self.next_to_call(call.next).is_none();
+            if !is_over && now < call.until {
+                return Some(moved);
             }
             self.decider().hold.call = None;
             return None;
@@ -99,31 +101,44 @@ impl Shard {
         if !failures.iter().any(is_gone) {
             return None;
         }
-        let asked = (0..self.map.members.len()).map(MemberIndex::from_at);
-        let asked = asked.filter(|&member| {
-            let in_sync = self.map.members[member.at()].state == MapState::InSync;
-            let told = failures.iter().any(|failure| failure.member == member);
-            in_sync && !told && !self.map.held[member.at()]
-        });
-        let asked: Vec<MemberIndex> = asked.collect();
-        if asked.is_empty() {
-            return None;
-        }
-        if !self.can_issue(asked.len(), io) {
-            return Some(0);
-        }
+        let next = self.next_to_call(0)?;
         let keeper = &mut self.decider().hold;
         keeper.calls = keeper.calls.wrapping_add(1);
-        let serial = keeper.calls;
         keeper.call = Some(RollCall {
-            serial,
+            serial: keeper.calls,
             until: now + ROLL_CALL,
-            pending: asked.len(),
+            pending: 0,
+            next,
         });
-        for &member in &asked {
-            self.ping(member, IoOwner::RollCall { serial }, io);
+        Some(self.go_on_calling(io))
+    }
+
+    /// Asks those that are still to be asked, as far as there is room; how many were.
+    fn go_on_calling(&mut self, io: &mut impl Io) -> usize {
+        let mut asked = 0;
+        while let Some(mut call) = self.decider().hold.call
+            && let Some(next) = self.next_to_call(call.next)
+            && self.can_issue(1, io)
+        {
+            let serial = call.serial;
+            self.ping(MemberIndex::from_at(next), IoOwner::RollCall { serial }, io);
+            call.pending += 1;
+            call.next = next + 1;
+            self.decider().hold.call = Some(call);
+            asked += 1;
         }
-        Some(asked.len())
+        asked
+    }
+
+    /// The first member from `from` on of which nobody has told that it is not there.
+    fn next_to_call(&self, from: usize) -> Option<usize> {
+        let failures = &self.coordinator.as_deref().expect("the home").failures;
+        let mut rest = from..self.map.members.len();
+        rest.find(|&at| {
+            let in_sync = self.map.members[at].state == MapState::InSync;
+            let told = failures.iter().any(|failure| failure.member.at() == at);
+            in_sync && !told && !self.map.held[at]
+        })
     }
 
     /// A member was asked whether it is there.

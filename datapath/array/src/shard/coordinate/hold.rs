@@ -92,6 +92,8 @@ pub(super) struct RollCall {
     pub(super) serial: u32,
     pub(super) until: Instant,
     pub(super) pending: usize,
+    /// Members from this one on are still to be asked, as there is room.
+    pub(super) next: usize,
 }
 
 /// A hold, for people.

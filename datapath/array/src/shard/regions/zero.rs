@@ -83,7 +83,7 @@ impl Shard {
     fn issue_zeroes(&mut self, round: &mut ZeroRound, io: &mut impl Io) -> usize {
         let mut moved = 0;
         while let Some(piece) = round.todo.front().copied() {
-            if round.pending >= DEPTH || !self.can_issue(1, io) {
+            if round.pending >= DEPTH || !self.can_serve(1, io) {
                 break;
             }
             round.todo.pop_front();

@@ -17,7 +17,7 @@ impl Shard {
         let entry = &self.map.members[position];
         let drive = entry.drive.filter(|_| entry.state != MapState::Lost);
         let usable = drive.is_some_and(|drive| !io.keeps_all(drive));
-        if usable && !self.can_issue(1, io) {
+        if usable && !self.can_serve(1, io) {
             return Advance::Stuck;
         }
         self.requests[slot].issued += 1;

@@ -15,6 +15,8 @@ pub(in crate::exhaustive) fn room() -> Room {
         asked_works: 1,
         tickets: IN_FLIGHT,
         drive_requests: 200,
+        home_requests: 0,
+        ticket_requests: 0,
         small_buffers: 128,
         large_buffers: 128,
         turn_bytes: 24 << 10,

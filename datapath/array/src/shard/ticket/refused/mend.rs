@@ -193,7 +193,7 @@ impl Shard {
 
     /// Reads what the block holds; whether there was room.
     pub(in crate::shard::ticket) fn ask_refused(&mut self, slot: u32, io: &mut impl Io) -> bool {
-        if !self.can_issue(1, io) {
+        if !self.can_serve(1, io) {
             return false;
         }
         let ticket = &mut self.tickets[slot];
