@@ -325,7 +325,8 @@ impl FakeEngine {
         let mut view = kept.view;
         view.volumes = u32::try_from(kept.volumes.len()).expect("few");
         let used: u64 = kept.volumes.values().map(|volume| volume.size_bytes).sum();
-        view.free_bytes = view.size_bytes - used;
+        // Volumes of any size are taken.
+        view.free_bytes = view.size_bytes.saturating_sub(used);
         let lost = view
             .members
             .iter()
