@@ -53,9 +53,13 @@ pub const SHARD_TURN_BYTES: u32 = 512 << 10;
 pub const SHARD_LINE_BYTES: u32 = 128 << 10;
 /// Drive requests of one reactor, per array.
 pub const ARRAY_DRIVE_REQUESTS_MAX: usize = 4096;
-/// Requests of one reactor to drives, of all its arrays, and entries of its io_uring: as many as
-/// are kept for each array, should there be as many arrays as there may be.
+/// Requests of one reactor to drives, of all its arrays: as many as are kept for each array, should
+/// there be as many arrays as there may be.
 pub const PORT_REQUESTS: u32 = 16384;
+/// Entries of its io_uring: what it hands over in one call, at most. Fewer than requests, because
+/// kernels before 6.10 make each ring of one piece of memory, which a host that has run for long
+/// may have in small pieces only.
+pub const URING_ENTRIES: u32 = 4096;
 /// Bytes of requests that the rings of one reactor may have under way in one array, unless a volume
 /// has less than its share: twice what 24 fast drives need to be busy all the time.
 pub const RINGS_BYTES_MAX: u64 = 32 << 20;

@@ -179,8 +179,9 @@ impl Port {
     /// # Panics
     /// When the options are out of bounds: no requests, or buffers that are no multiple of 4096.
     pub fn new(options: PortOptions) -> Result<Port, PortError> {
-        let operations = options.requests.max(64).next_power_of_two();
-        Port::with_rings(Rings::new(operations)?, options)
+        let entries = options.requests.max(64).next_power_of_two();
+        let entries = entries.min(limits::URING_ENTRIES);
+        Port::with_rings(Rings::new(entries)?, options)
     }
 
     fn with_rings(rings: Rings, options: PortOptions) -> Result<Port, PortError> {

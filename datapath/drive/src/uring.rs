@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, Parameters, cqueue, opcode, squeue, types};
 use memory::{Segment, SegmentList};
+use units::limits;
 
 use crate::counters::PortCounters;
 use crate::error::PortError;
@@ -23,6 +24,9 @@ use pinned::Pinned;
 
 /// Room for segments of lists that are handed over in parts, per enter.
 const ARENA_SEGMENTS: usize = 8 * SEGMENTS_MAX;
+/// Operations that may sleep in the kernel: twice as many as one array has.
+const WAITING_MAX: u32 = 8192;
+const _: () = assert!(WAITING_MAX as usize == 2 * limits::ARRAY_DRIVE_REQUESTS_MAX);
 
 /// How the ring learns that an operation is finished. Tried in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,11 +101,11 @@ where
 }
 
 impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
-    /// Sets up a ring for so many operations at once and a table for so many files.
-    pub(crate) fn new(operations: u32, files: u32) -> Result<Ring<S, C>, PortError> {
+    /// Sets up a ring that takes so many operations in one call, and a table for so many files.
+    pub(crate) fn new(entries: u32, files: u32) -> Result<Ring<S, C>, PortError> {
         let mut refusal = None;
         for mode in [Mode::Deferred, Mode::Cooperative, Mode::Plain] {
-            match Self::with_mode(mode, operations, files) {
+            match Self::with_mode(mode, entries, files) {
                 Ok(ring) => return Ok(ring),
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
                 Err(error) => return Err(refused(error)),
@@ -111,10 +115,10 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
     }
 
     /// See [`Ring::new`]; `EINVAL` when the kernel does not know the mode.
-    pub(crate) fn with_mode(mode: Mode, operations: u32, files: u32) -> io::Result<Ring<S, C>> {
+    pub(crate) fn with_mode(mode: Mode, entries: u32, files: u32) -> io::Result<Ring<S, C>> {
         let mut builder = IoUring::<S, C>::builder();
         // Disabled at first: the ring then belongs to the thread that first uses it, not to the one
-        // that made it. Answers may be twice the operations: watches come on top.
+        // that made it. Room for answers is twice the entries; the kernel keeps those beyond.
         builder.setup_clamp().setup_r_disabled().dontfork();
         match mode {
             Mode::Deferred => {
@@ -126,8 +130,8 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
             }
             Mode::Plain => {}
         }
-        let uring = builder.build(operations)?;
-        let_all_wait(&uring, operations);
+        let uring = builder.build(entries)?;
+        let_all_wait(&uring);
         let table = vec![-1; usize::try_from(files).expect("a u32 fits usize")];
         // Refused when it is larger than the limit of open files: then files go by number.
         let files = match uring.submitter().register_files(&table) {
@@ -281,18 +285,15 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
     }
 }
 
-/// Lets as many operations sleep in the kernel as there can be. What cannot be done without
+/// Lets more operations sleep in the kernel than one array can have. What cannot be done without
 /// sleeping (a file system that allocates, or is frozen) is done by threads of the kernel's, at
 /// most four for each CPU by default: one drive that hangs would take all of them from all the
 /// others. They are made when they are needed only.
-fn let_all_wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(
-    uring: &IoUring<S, C>,
-    operations: u32,
-) {
+fn let_all_wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(uring: &IoUring<S, C>) {
     // Older than Linux 5.15 knows no such limit: what is kept apart there is worse, not wrong.
     let _ = uring
         .submitter()
-        .register_iowq_max_workers(&mut [operations, 0]);
+        .register_iowq_max_workers(&mut [WAITING_MAX, 0]);
 }
 
 impl Ring {
@@ -479,9 +480,8 @@ mod tests {
 
     #[test]
     fn no_drive_that_hangs_takes_the_kernels_threads_from_the_others() {
-        let operations = 4096;
         for mode in [Mode::Deferred, Mode::Cooperative, Mode::Plain] {
-            let mut ring: Ring = Ring::with_mode(mode, operations, 1).expect("this kernel has it");
+            let mut ring: Ring = Ring::with_mode(mode, 64, 1).expect("this kernel has it");
             // The threads are those of who uses the ring, from its first use on.
             ring.enter(0, None);
             let mut found = [0, 0];
@@ -490,7 +490,7 @@ mod tests {
                 .register_iowq_max_workers(&mut found)
                 .expect("said");
             let process = rustix::process::getrlimit(rustix::process::Resource::Nproc);
-            let most = process.current.unwrap_or(u64::MAX).min(operations.into());
+            let most = process.current.unwrap_or(u64::MAX).min(WAITING_MAX.into());
             assert_eq!(u64::from(found[0]), most, "{mode:?}");
         }
     }

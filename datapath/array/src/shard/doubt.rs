@@ -216,7 +216,7 @@ impl Shard {
             let waits = writes && step == Step::Again && rewritten.contains(&member);
             let step = match step {
                 Step::Again if waits => Step::Again,
-                Step::Again if self.can_issue(1, io) => {
+                Step::Again if self.can_repeat(parked.done.owner, io) => {
                     moved += 1;
                     rewritten.extend(writes.then_some(member));
                     self.issue_again(&parked.done, true, &parked.segments, io);

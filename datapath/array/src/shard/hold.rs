@@ -457,7 +457,7 @@ impl Shard {
         let mut moved = 0;
         for parked in parked {
             let held = self.map.held[parked.done.member.at()];
-            if !held || !self.can_issue(1, io) {
+            if !held || !self.can_repeat(parked.done.owner, io) {
                 self.hold.parked.push(parked);
                 continue;
             }

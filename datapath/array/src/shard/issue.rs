@@ -250,6 +250,15 @@ impl Shard {
         self.can_issue(count + self.kept.to_home, io)
     }
 
+    /// The same of what was asked for before and is made again.
+    pub(super) fn can_repeat(&self, owner: IoOwner, io: &impl Io) -> bool {
+        if matches!(owner, IoOwner::Metadata | IoOwner::Region | IoOwner::Clear) {
+            self.can_issue(1, io)
+        } else {
+            self.can_serve(1, io)
+        }
+    }
+
     /// Whether a request may go straight to its drive: it leaves what a ticket needs at once, too.
     /// Reads that follow each other without a pause would leave none to writes.
     #[inline(always)]

@@ -345,7 +345,7 @@ impl Shard {
             if !here || keeper.on_trial[position] || !doubtful {
                 continue;
             }
-            if self.can_issue(1, io) {
+            if self.can_serve(1, io) {
                 self.try_member(member, io);
                 moved += 1;
             }

@@ -24,9 +24,9 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Sets up the plain ring for so many operations at once.
-    pub(super) fn new(operations: u32) -> Result<Rings, PortError> {
-        let plain = Ring::new(operations, keys::place(FILES_MAX))?;
+    /// Sets up the plain ring, which takes so many operations in one call.
+    pub(super) fn new(entries: u32) -> Result<Rings, PortError> {
+        let plain = Ring::new(entries, keys::place(FILES_MAX))?;
         Ok(Rings::with(plain))
     }
 
@@ -53,7 +53,7 @@ impl Rings {
         }
     }
 
-    /// Sees to it that there is a ring for a drive; `operations` as in [`Rings::new`].
+    /// Sees to it that there is a ring for a drive, which may have so many operations under way.
     pub(super) fn prepare(&mut self, drive: &Drive, operations: usize) -> Result<(), PortError> {
         if drive.namespace().is_some() && self.commands.is_none() {
             let commands = Commands::new(keys::place(operations), keys::place(FILES_MAX))?;

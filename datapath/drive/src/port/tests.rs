@@ -354,6 +354,41 @@ fn every_mode_of_the_ring_serves() {
 }
 
 #[test]
+fn many_more_requests_than_the_ring_has_entries_are_answered_once_each() {
+    let folder = disk();
+    for (name, mode) in [
+        ("a", Mode::Deferred),
+        ("b", Mode::Cooperative),
+        ("c", Mode::Plain),
+    ] {
+        let ring = Ring::with_mode(mode, 64, 600).expect("this kernel knows all modes");
+        let options = PortOptions {
+            joined_bytes_max: 0,
+            ..PortOptions::default()
+        };
+        let mut bench = Bench::on(Port::with_rings(Rings::with(ring), options).unwrap());
+        let drive = Drive::open(&file_spec(folder.path(), name, 8 << 20)).unwrap();
+        bench.port.attach(DRIVE, drive).unwrap();
+        let first = bench.segment(0, 512);
+        let request = bench.request(Operation::Read, 0, &[first]);
+        for at in 0..u64::from(limits::PORT_REQUESTS) {
+            let (offset, cookie) = (at * 512, Cookie(at));
+            let request = DriveRequest {
+                offset,
+                cookie,
+                ..request
+            };
+            bench.port.submit(request).unwrap();
+        }
+        assert!(bench.port.submit(request).is_err(), "no more than it takes");
+        let answers = bench.drain();
+        assert_eq!(answers.len(), keys::at(limits::PORT_REQUESTS), "{mode:?}");
+        assert!(answers.values().all(|status| *status == Status::Ok));
+        assert_eq!(bench.port.port_counters().operations, 16384);
+    }
+}
+
+#[test]
 fn a_port_made_on_one_thread_serves_on_another() {
     let mut bench = Bench::small();
     let folder = disk();

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use io_uring::{cqueue, opcode, squeue, types};
 use memory::Segment;
 use rustix::event::EventfdFlags;
+use units::limits;
 
 use super::{Handle, Mode, Ring};
 use crate::counters::PortCounters;
@@ -50,7 +51,8 @@ impl Commands {
     pub(crate) fn new(operations: u32, files: u32) -> Result<Commands, PortError> {
         let count = usize::try_from(operations).expect("a u32 fits usize");
         let lists = vec![Segment::EMPTY; count * COMMAND_SEGMENTS_MAX];
-        Commands::with(Ring::new(operations, files)?, lists).map_err(super::refused)
+        let entries = operations.min(limits::URING_ENTRIES);
+        Commands::with(Ring::new(entries, files)?, lists).map_err(super::refused)
     }
 
     fn with(

@@ -90,3 +90,24 @@ fn all_members_are_asked_whether_they_are_there_however_little_room_there_is() {
     bench.answer_all();
     assert_eq!(bench.shard.map().members[drive].state, MapState::Lost);
 }
+
+#[test]
+fn a_read_that_failed_is_tried_again_in_what_is_left_to_tickets() {
+    let shape = Shape {
+        chunk_bytes: 32 << 10,
+        ..Shape::default()
+    };
+    let mut bench = Bench::home_of(shape, |_, _| {});
+    bench.shard.kept = Kept {
+        to_home: 2,
+        to_tickets: 2 + 10,
+    };
+    bench.ask(Operation::Read, 0, 32);
+    bench.poll();
+    let drive = bench.is_asked(Operation::Read)[0];
+    bench.answer(drive, Operation::Read, Status::Media);
+    // All else is with other reads by now.
+    bench.outside.room = 12;
+    bench.poll();
+    assert_eq!(bench.is_asked(Operation::Read), [drive; 4], "in parts");
+}
