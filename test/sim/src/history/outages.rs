@@ -32,9 +32,9 @@ impl History {
             }
             world.step();
         }
-        if !self.is_sound(&world) {
-            // One that lags was left out just then. What was begun before that is not logged: with
-            // what the others hold it would be lost.
+        if !self.is_sound(&world) || world.is_in_trouble() {
+            // One that lags was left out just then, or its record is being written. What was begun
+            // before that is not logged: with what the others hold it would be lost.
             let mut drives = self.die_some_steps_later(world);
             self.leave_what_was_lost(&mut drives, false);
             return drives;
