@@ -27,6 +27,9 @@ const ARENA_SEGMENTS: usize = 8 * SEGMENTS_MAX;
 /// Operations that may sleep in the kernel: twice as many as one array has.
 const WAITING_MAX: u32 = 8192;
 const _: () = assert!(WAITING_MAX as usize == 2 * limits::ARRAY_DRIVE_REQUESTS_MAX);
+/// Room for answers, by entry.
+const ANSWERS: u32 = 4;
+const _: () = assert!(ANSWERS * limits::URING_ENTRIES >= limits::PORT_REQUESTS);
 
 /// How the ring learns that an operation is finished. Tried in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +121,10 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Ring<S, C> {
     pub(crate) fn with_mode(mode: Mode, entries: u32, files: u32) -> io::Result<Ring<S, C>> {
         let mut builder = IoUring::<S, C>::builder();
         // Disabled at first: the ring then belongs to the thread that first uses it, not to the one
-        // that made it. Room for answers is twice the entries; the kernel keeps those beyond.
+        // that made it. Room for the answers of all requests of a port: the kernel keeps those
+        // beyond as long as it has memory.
         builder.setup_clamp().setup_r_disabled().dontfork();
+        builder.setup_cqsize(ANSWERS * entries);
         match mode {
             Mode::Deferred => {
                 builder.setup_single_issuer().setup_defer_taskrun();

@@ -263,6 +263,11 @@ impl Shard {
     /// Reads that follow each other without a pause would leave none to writes.
     #[inline(always)]
     pub(super) fn can_go_straight(&self, io: &impl Io) -> bool {
+        self.can_issue(1 + self.kept.to_retries, io)
+    }
+
+    /// Whether a part of one that failed may.
+    pub(super) fn can_retry(&self, io: &impl Io) -> bool {
         self.can_issue(1 + self.kept.to_tickets, io)
     }
 

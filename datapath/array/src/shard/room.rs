@@ -72,6 +72,8 @@ impl Default for Room {
 /// Records, blocks of the region map and looks whether members are there; a few of each may hang
 /// at one drive.
 const HOME_REQUESTS: usize = 32;
+/// As many parts as the read of a chunk of 64 KiB is tried again in.
+const RETRY_REQUESTS: usize = 16;
 /// Bands of a ticket, each of which may ask all members of its group.
 const BANDS_MAX: usize = 3;
 
@@ -82,15 +84,20 @@ pub(super) struct Kept {
     pub(super) to_home: usize,
     /// To these and to tickets.
     pub(super) to_tickets: usize,
+    /// To these and to reads that are tried again: they were let in long ago, and what is to be
+    /// reconstructed waits behind them.
+    pub(super) to_retries: usize,
 }
 
 impl Kept {
     /// In so much room, by a group of so many members.
     pub(super) fn new(room: &Room, group_members: usize) -> Kept {
         let widest = BANDS_MAX * group_members;
+        let to_tickets = room.home_requests + room.ticket_requests.min(widest);
         Kept {
             to_home: room.home_requests,
-            to_tickets: room.home_requests + room.ticket_requests.min(widest),
+            to_tickets,
+            to_retries: to_tickets + room.ticket_requests.min(RETRY_REQUESTS),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Shard {
 
     /// Asks the drive again for the next part of the read that failed; whether there was room.
     fn retry_part(&mut self, io: &mut impl Io) -> bool {
-        if !self.can_serve(1, io) {
+        if !self.can_retry(io) {
             return false;
         }
         let retry = self.retries.front_mut().expect("looked at");

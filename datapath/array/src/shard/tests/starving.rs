@@ -14,6 +14,7 @@ fn reading() -> (Bench, usize) {
     bench.shard.kept = Kept {
         to_home: 2,
         to_tickets: 2 + 10,
+        to_retries: 2 + 10,
     };
     bench.outside.room = 20;
     bench.volume = Some(1);
@@ -92,7 +93,7 @@ fn all_members_are_asked_whether_they_are_there_however_little_room_there_is() {
 }
 
 #[test]
-fn a_read_that_failed_is_tried_again_in_what_is_left_to_tickets() {
+fn a_read_that_failed_is_tried_again_in_what_other_reads_leave_and_leaves_the_rest_to_tickets() {
     let shape = Shape {
         chunk_bytes: 32 << 10,
         ..Shape::default()
@@ -101,13 +102,18 @@ fn a_read_that_failed_is_tried_again_in_what_is_left_to_tickets() {
     bench.shard.kept = Kept {
         to_home: 2,
         to_tickets: 2 + 10,
+        to_retries: 2 + 10 + 4,
     };
-    bench.ask(Operation::Read, 0, 32);
+    bench.ask(Operation::Read, 0, 64);
     bench.poll();
     let drive = bench.is_asked(Operation::Read)[0];
     bench.answer(drive, Operation::Read, Status::Media);
     // All else is with other reads by now.
-    bench.outside.room = 12;
+    bench.outside.room = 2 + 10 + 4;
     bench.poll();
-    assert_eq!(bench.is_asked(Operation::Read), [drive; 4], "in parts");
+    assert_eq!(
+        bench.is_asked(Operation::Read),
+        [drive; 4],
+        "of eight parts"
+    );
 }
