@@ -303,8 +303,10 @@ impl History {
                 let begun = self.holds.since.filter(|_| !is_new).unwrap_or(now);
                 (self.holds.since, self.holds.seen) = (Some(begun), now);
             }
-            if let Event::HoldTimedOut { .. } = *event {
+            if let Event::HoldTimedOut { after } = *event {
                 let since = self.holds.since.map_or(Duration::ZERO, |at| now.since(at));
+                // Who steps through a stop hears of both at once.
+                let since = if since.is_zero() { after } else { since };
                 let is_long = since + SOONER >= Duration::from_secs(self.hold_seconds(world));
                 let may_be = is_long && !self.all_can_do_without(world, None);
                 let may_be = may_be || self.client.doomed;
